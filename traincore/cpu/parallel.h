@@ -1,0 +1,28 @@
+// Splitting work over threads. How work is split depends on its size alone, so results never depend on the thread count.
+#pragma once
+#include <cstdint>
+
+#include "traincore/core/function_ref.h"
+
+namespace tc {
+
+// body(i) exactly once for every i in [0, count), on up to `threads` threads (0 = all cores). Inside another
+// parallel_for it runs on the calling thread. Exceptions must not leave body.
+void parallel_for(int64_t count, int threads, FunctionRef<void(int64_t)> body);
+
+// [0, n) cut into blocks of `size` (the last may be shorter): body(begin, end).
+template <class F>
+void parallel_blocks(int64_t n, int64_t size, int threads, F&& body) {
+  parallel_for((n + size - 1) / size, threads, [&](int64_t block) {
+    const int64_t begin = block * size;
+    body(begin, begin + size < n ? begin + size : n);
+  });
+}
+
+// How many rows of `cols` elements make one block of useful size; from the shape alone.
+constexpr int64_t rows_per_block(int64_t cols) {
+  constexpr int64_t kElementsPerBlock = 16384;
+  return cols >= kElementsPerBlock ? 1 : kElementsPerBlock / (cols > 0 ? cols : 1);
+}
+
+}  // namespace tc
