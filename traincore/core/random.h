@@ -27,7 +27,7 @@ struct Philox {
   }
 };
 
-// In (0, 1): the 24 high bits, centred in their cell, so 0 and 1 never occur.
-TC_HD constexpr float uniform01(uint32_t word) { return (float(word >> 8) + 0.5f) * 0x1p-24f; }
+// In (0, 1): the 23 high bits, centred in their cell, so 0 and 1 never occur (with 24 bits the last cell rounds to 1).
+TC_HD constexpr float uniform01(uint32_t word) { return (float(word >> 9) + 0.5f) * 0x1p-23f; }
 
 }  // namespace tc
