@@ -1,0 +1,81 @@
+#include "traincore/cpu/vector.h"
+
+#include <cstring>
+
+#include "traincore/core/dispatch.h"
+#include "traincore/core/view.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "traincore/cpu/vector.cpp"
+#include "hwy/foreach_target.h"
+//
+#include "traincore/cpu/rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tc::HWY_NAMESPACE {
+
+template <class From, class To>
+void convert(const From* from, int64_t n, To* to) {
+  for_row(n, [&](auto at) HWY_ATTR { at.store(to, at.load(from)); });
+}
+
+void widen_bf16(const bf16* from, int64_t n, float* to) { convert(from, n, to); }
+void widen_f16(const f16* from, int64_t n, float* to) { convert(from, n, to); }
+void narrow_bf16(const float* from, int64_t n, bf16* to) { convert(from, n, to); }
+void narrow_f16(const float* from, int64_t n, f16* to) { convert(from, n, to); }
+void add_f32(const float* from, int64_t n, float* to) {
+  for_row(n, [&](auto at) HWY_ATTR { at.store(to, hn::Add(at.load(to), at.load(from))); });
+}
+
+}  // namespace tc::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tc {
+HWY_EXPORT(widen_bf16);
+HWY_EXPORT(widen_f16);
+HWY_EXPORT(narrow_bf16);
+HWY_EXPORT(narrow_f16);
+HWY_EXPORT(add_f32);
+
+void widen(int32_t dtype, const void* from, int64_t n, float* to) {
+  switch (dtype) {
+    case TC_DTYPE_BF16:
+      return HWY_DYNAMIC_DISPATCH(widen_bf16)(static_cast<const bf16*>(from), n, to);
+    case TC_DTYPE_F16:
+      return HWY_DYNAMIC_DISPATCH(widen_f16)(static_cast<const f16*>(from), n, to);
+    case TC_DTYPE_F32:
+      std::memcpy(to, from, n * sizeof(float));
+      return;
+    default:
+      unsupported_dtype(dtype, {TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16});
+  }
+}
+
+void narrow(int32_t dtype, const float* from, int64_t n, void* to) {
+  switch (dtype) {
+    case TC_DTYPE_BF16:
+      return HWY_DYNAMIC_DISPATCH(narrow_bf16)(from, n, static_cast<bf16*>(to));
+    case TC_DTYPE_F16:
+      return HWY_DYNAMIC_DISPATCH(narrow_f16)(from, n, static_cast<f16*>(to));
+    case TC_DTYPE_F32:
+      std::memcpy(to, from, n * sizeof(float));
+      return;
+    default:
+      unsupported_dtype(dtype, {TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16});
+  }
+}
+
+const float* as_f32(const tc_tensor& vector, float* scratch) {
+  if (vector.dtype == TC_DTYPE_F32 || vector.data == nullptr) return static_cast<const float*>(vector.data);
+  widen(vector.dtype, vector.data, element_count(vector), scratch);
+  return scratch;
+}
+
+void store_as(const tc_tensor& vector, const float* values, bool accumulate) {
+  const int64_t n = element_count(vector);
+  if (accumulate) return HWY_DYNAMIC_DISPATCH(add_f32)(values, n, static_cast<float*>(vector.data));
+  narrow(vector.dtype, values, n, vector.data);
+}
+}  // namespace tc
+#endif
