@@ -44,7 +44,10 @@ struct f16 {
   }
   TC_ALWAYS_INLINE TC_HD explicit operator float() const {
     const uint32_t sign = uint32_t(bits & 0x8000u) << 16, exponent = bits >> 10 & 0x1fu, mantissa = bits & 0x3ffu;
-    if (exponent == 0x1f) return __builtin_bit_cast(float, sign | 0x7f800000u | mantissa << 13);
+    if (exponent == 0x1f) {
+      const uint32_t quiet = mantissa ? 0x00400000u : 0;
+      return __builtin_bit_cast(float, sign | 0x7f800000u | quiet | mantissa << 13);
+    }
     if (exponent == 0) {
       const float value = float(mantissa) * 0x1p-24f;
       return sign ? -value : value;
