@@ -173,6 +173,18 @@ struct Partial {
   HWY_INLINE V keep(V v) const { return hn::IfThenElseZero(hn::FirstN(F32(), n), v); }
 };
 
+// Over the lanes of one vector. max_of_lanes does not propagate NaN: max_row does.
+HWY_INLINE float sum_of_lanes(V v) { return hn::GetLane(hn::SumOfLanes(F32(), v)); }
+HWY_INLINE float max_of_lanes(V v) {
+  if constexpr (HWY_TARGET == HWY_EMU128) {  // its MaxOfLanes starts from the lowest finite float and loses -inf
+    float lane[hn::MaxLanes(F32())];
+    store(lane, v);
+    return *std::max_element(lane, lane + lanes());
+  } else {
+    return hn::GetLane(hn::MaxOfLanes(F32(), v));
+  }
+}
+
 // ---------------------------------------------------------------- whole rows
 
 // f(at) for every vector of a row of n elements, in order.
@@ -212,7 +224,7 @@ HWY_INLINE std::array<float, K> sums_row(int64_t n, F&& f) {
     }
     for (size_t k = 0; k < K; ++k) {
       for (int way = 1; way < kWays; ++way) sum[0][k] = hn::Add(sum[0][k], sum[way][k]);
-      total[k] += hn::GetLane(hn::SumOfLanes(F32(), sum[0][k]));
+      total[k] += sum_of_lanes(sum[0][k]);
     }
   }
   std::array<float, K> result;
@@ -249,7 +261,7 @@ HWY_INLINE float max_row(int64_t n, F&& f) {
     nan = hn::Or(nan, hn::IsNaN(v));
   }
   if (!hn::AllFalse(F32(), nan)) return std::numeric_limits<float>::quiet_NaN();
-  return hn::GetLane(hn::MaxOfLanes(F32(), hn::Max(hn::Max(max[0], max[1]), hn::Max(max[2], max[3]))));
+  return max_of_lanes(hn::Max(hn::Max(max[0], max[1]), hn::Max(max[2], max[3])));
 }
 
 }  // namespace tc::HWY_NAMESPACE

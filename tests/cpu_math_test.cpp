@@ -1,0 +1,466 @@
+// Rows, conversions and vector maths of traincore/cpu, on every SIMD target that this machine can run.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "traincore/cpu/vector.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tests/cpu_math_test.cpp"
+#include "hwy/foreach_target.h"
+//
+#include "traincore/cpu/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tc::HWY_NAMESPACE {
+
+template <class F>
+void map(const float* x, int64_t n, float* y, F f) {
+  for_row(n, [&](auto at) HWY_ATTR { at.store(y, f(at.load(x))); });
+}
+void map_exp(const float* x, int64_t n, float* y) {
+  map(x, n, y, [](V v) HWY_ATTR { return exp(v); });
+}
+void map_log(const float* x, int64_t n, float* y) {
+  map(x, n, y, [](V v) HWY_ATTR { return log(v); });
+}
+void map_tanh(const float* x, int64_t n, float* y) {
+  map(x, n, y, [](V v) HWY_ATTR { return tanh(v); });
+}
+void map_sigmoid(const float* x, int64_t n, float* y) {
+  map(x, n, y, [](V v) HWY_ATTR { return sigmoid(v); });
+}
+void map_erf(const float* x, int64_t n, float* y) {
+  map(x, n, y, [](V v) HWY_ATTR { return erf(v); });
+}
+
+template <class T>
+void copy(const T* x, int64_t n, T* y) {
+  for_row(n, [&](auto at) HWY_ATTR { at.store(y, at.load(x)); });
+}
+void copy_f32(const float* x, int64_t n, float* y) { copy(x, n, y); }
+void copy_bf16(const bf16* x, int64_t n, bf16* y) { copy(x, n, y); }
+void copy_f16(const f16* x, int64_t n, f16* y) { copy(x, n, y); }
+
+int64_t lane_count() { return lanes(); }
+float sum(const float* x, int64_t n) {
+  return sum_row(n, [&](auto at) HWY_ATTR { return at.load(x); });
+}
+// Terms that are not 0, and not even finite, where the row has no element.
+float sum_of_reciprocals(const float* x, int64_t n) {
+  return sum_row(n, [&](auto at) HWY_ATTR { return hn::Div(set(1.0f), at.load(x)); });
+}
+std::array<float, 3> moments(const float* x, int64_t n) {
+  return sums_row<3>(n, [&](auto at) HWY_ATTR {
+    const V v = at.load(x);
+    return std::array<V, 3>{set(1.0f), v, hn::Mul(v, v)};
+  });
+}
+float max(const float* x, int64_t n) {
+  return max_row(n, [&](auto at) HWY_ATTR { return at.load(x); });
+}
+
+}  // namespace tc::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tc {
+namespace {
+
+HWY_EXPORT(map_exp);
+HWY_EXPORT(map_log);
+HWY_EXPORT(map_tanh);
+HWY_EXPORT(map_sigmoid);
+HWY_EXPORT(map_erf);
+HWY_EXPORT(copy_f32);
+HWY_EXPORT(copy_bf16);
+HWY_EXPORT(copy_f16);
+HWY_EXPORT(lane_count);
+HWY_EXPORT(sum);
+HWY_EXPORT(sum_of_reciprocals);
+HWY_EXPORT(moments);
+HWY_EXPORT(max);
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+uint32_t bits_of(float v) { return __builtin_bit_cast(uint32_t, v); }
+float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+
+// Runs the body of a test on one SIMD target.
+class CpuMath : public testing::TestWithParam<int64_t> {
+ protected:
+  void SetUp() override { choose(GetParam()); }
+  void TearDown() override { choose(0); }
+  int64_t lanes() const { return HWY_DYNAMIC_DISPATCH(lane_count)(); }
+
+ private:
+  static void choose(int64_t targets) {
+    hwy::SetSupportedTargetsForTest(targets);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Targets, CpuMath, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+                         [](const auto& info) { return std::string(hwy::TargetName(info.param)); });
+
+// n elements whose last one is the last of a page, with an inaccessible page behind it: reading or writing past the end
+// is a crash. The bytes before the first element are canaries.
+template <class T>
+class GuardedRow {
+ public:
+  explicit GuardedRow(int64_t n) : bytes_(n * sizeof(T)), page_(sysconf(_SC_PAGESIZE)) {
+    used_ = (bytes_ / page_ + 1) * page_;
+    base_ = static_cast<unsigned char*>(
+        mmap(nullptr, used_ + page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    EXPECT_EQ(mprotect(base_ + used_, page_, PROT_NONE), 0);
+    std::memset(base_, kCanary, used_);
+  }
+  ~GuardedRow() {
+    for (size_t i = 0; i < used_ - bytes_; ++i) EXPECT_EQ(base_[i], kCanary);
+    munmap(base_, used_ + page_);
+  }
+  GuardedRow(const GuardedRow&) = delete;
+  T* data() { return reinterpret_cast<T*>(base_ + used_ - bytes_); }
+
+ private:
+  static constexpr unsigned char kCanary = 0xa5;
+  size_t bytes_, page_, used_;
+  unsigned char* base_;
+};
+
+// ---------------------------------------------------------------- conversions
+
+template <class T>
+void expect_widens_exactly() {
+  std::vector<T> from(65536);
+  std::vector<float> to(from.size());
+  for (size_t i = 0; i < from.size(); ++i) from[i].bits = static_cast<uint16_t>(i);
+  widen(dtype_of<T>, from.data(), from.size(), to.data());
+  for (size_t i = 0; i < from.size(); ++i) ASSERT_EQ(bits_of(to[i]), bits_of(static_cast<float>(from[i]))) << i;
+}
+
+template <class T>
+void expect_narrows_exactly(const std::vector<float>& from) {
+  std::vector<T> to(from.size());
+  narrow(dtype_of<T>, from.data(), from.size(), to.data());
+  for (size_t i = 0; i < from.size(); ++i) ASSERT_EQ(to[i].bits, T(from[i]).bits) << std::hexfloat << from[i];
+}
+
+// The neighbourhood of every value of T and of every midpoint between two of them.
+template <class T>
+std::vector<float> rounding_boundaries() {
+  std::vector<float> values;
+  for (uint32_t pattern = 0; pattern < 65536; ++pattern) {
+    T low, high;
+    low.bits = static_cast<uint16_t>(pattern);
+    high.bits = static_cast<uint16_t>(pattern + 1);
+    const uint32_t at = bits_of(static_cast<float>(low));
+    const double sum = static_cast<double>(static_cast<float>(low)) + static_cast<double>(static_cast<float>(high));
+    const uint32_t middle = bits_of(static_cast<float>(sum / 2));
+    for (const uint32_t centre : {at, middle}) {
+      for (const uint32_t bits : {centre - 1, centre, centre + 1}) values.push_back(float_of(bits));
+    }
+  }
+  return values;
+}
+
+TEST_P(CpuMath, WidensEvery16BitPattern) {
+  expect_widens_exactly<bf16>();
+  expect_widens_exactly<f16>();
+}
+
+TEST_P(CpuMath, NarrowsAtEveryRoundingBoundary) {
+  expect_narrows_exactly<bf16>(rounding_boundaries<bf16>());
+  expect_narrows_exactly<f16>(rounding_boundaries<f16>());
+}
+
+TEST_P(CpuMath, NarrowsAcrossAllFloats) {
+  constexpr uint64_t kStride = 251, kChunk = 1 << 16;
+  std::vector<float> values;
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += kStride) {
+    values.push_back(float_of(static_cast<uint32_t>(bits)));
+    if (values.size() < kChunk && bits + kStride < uint64_t{1} << 32) continue;
+    expect_narrows_exactly<bf16>(values);
+    expect_narrows_exactly<f16>(values);
+    if (HasFatalFailure()) return;
+    values.clear();
+  }
+}
+
+// The scalar conversions themselves, at values worked out by hand.
+TEST(Numeric, ConvertsKnownValues) {
+  EXPECT_EQ(f16(65519.996f).bits, 0x7bff);
+  EXPECT_EQ(f16(65520.0f).bits, 0x7c00);
+  EXPECT_EQ(f16(-kInf).bits, 0xfc00);
+  EXPECT_EQ(f16(0x1p-24f).bits, 0x0001);
+  EXPECT_EQ(f16(0x1p-25f).bits, 0x0000);
+  EXPECT_EQ(f16(0x1.8p-24f).bits, 0x0002);
+  EXPECT_EQ(f16(1.0f + 0x1p-11f).bits, 0x3c00);
+  EXPECT_EQ(f16(1.0f + 0x1.8p-10f).bits, 0x3c02);
+  EXPECT_EQ(bf16(1.0f + 0x1p-8f).bits, 0x3f80);
+  EXPECT_EQ(bf16(1.0f + 0x1.8p-7f).bits, 0x3f82);
+  EXPECT_EQ(bf16(0x1.fffffep127f).bits, 0x7f80);
+  EXPECT_TRUE(std::isnan(static_cast<float>(bf16(float_of(0x7f800001)))));
+  EXPECT_TRUE(std::isnan(static_cast<float>(f16(float_of(0xff800001)))));
+}
+
+// ---------------------------------------------------------------- maths
+
+struct Function {
+  const char* name;
+  double bound;  // ulp, as declared in math-inl.h
+  void (*run)(const float*, int64_t, float*);
+  double (*exact)(double);
+};
+
+const Function kFunctions[] = {
+    {"exp", 1.1,
+     [](const float* x, int64_t n, float* y) {
+       HWY_DYNAMIC_DISPATCH(map_exp)
+       (x, n, y);
+     },
+     [](double x) { return std::exp(x); }},
+    {"log", 1.2,
+     [](const float* x, int64_t n, float* y) {
+       HWY_DYNAMIC_DISPATCH(map_log)
+       (x, n, y);
+     },
+     [](double x) { return std::log(x); }},
+    {"tanh", 1.6,
+     [](const float* x, int64_t n, float* y) {
+       HWY_DYNAMIC_DISPATCH(map_tanh)
+       (x, n, y);
+     },
+     [](double x) { return std::tanh(x); }},
+    {"sigmoid", 2.5,
+     [](const float* x, int64_t n, float* y) {
+       HWY_DYNAMIC_DISPATCH(map_sigmoid)
+       (x, n, y);
+     },
+     [](double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }},
+    {"erf", 1.5,
+     [](const float* x, int64_t n, float* y) {
+       HWY_DYNAMIC_DISPATCH(map_erf)
+       (x, n, y);
+     },
+     [](double x) { return std::erf(x); }},
+};
+const Function& kExp = kFunctions[0];
+const Function& kLog = kFunctions[1];
+const Function& kTanh = kFunctions[2];
+const Function& kSigmoid = kFunctions[3];
+const Function& kErf = kFunctions[4];
+
+float evaluate(const Function& function, float x) {
+  float y;
+  function.run(&x, 1, &y);
+  return y;
+}
+
+// |got - exact| in units in the last place of the exact result; 0 for the same non-finite value, inf for another.
+double ulps(float got, double exact) {
+  if (std::isnan(exact)) return std::isnan(got) ? 0 : HUGE_VAL;
+  const float rounded = static_cast<float>(exact);
+  if (std::isinf(got) && got == rounded) return 0;
+  if (std::isinf(got) || std::isnan(got) || std::isinf(rounded)) return HUGE_VAL;
+  return std::abs(got - exact) / std::ldexp(1, std::max(std::ilogb(exact), -126) - 23);
+}
+
+TEST_P(CpuMath, StaysWithinItsUlpBoundOnAllFloats) {
+  constexpr uint64_t kStride = 997, kChunk = 1 << 14;
+  std::vector<float> x, y(kChunk);
+  const auto check = [&] {
+    for (const Function& function : kFunctions) {
+      function.run(x.data(), x.size(), y.data());
+      for (size_t i = 0; i < x.size(); ++i) {
+        ASSERT_LE(ulps(y[i], function.exact(x[i])), function.bound)
+            << function.name << "(" << std::hexfloat << x[i] << ") = " << y[i];
+      }
+    }
+  };
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += kStride) {
+    x.push_back(float_of(static_cast<uint32_t>(bits)));
+    if (x.size() < kChunk && bits + kStride < uint64_t{1} << 32) continue;
+    check();
+    if (HasFatalFailure()) return;
+    x.clear();
+  }
+}
+
+TEST_P(CpuMath, TakesSpecialValuesToTheirLimits) {
+  for (const Function& function : kFunctions) {
+    EXPECT_TRUE(std::isnan(evaluate(function, kNaN))) << function.name;
+    EXPECT_TRUE(std::isnan(evaluate(function, -kNaN))) << function.name;
+    EXPECT_TRUE(std::isnan(evaluate(function, float_of(0x7f800001)))) << function.name;
+  }
+  EXPECT_EQ(evaluate(kExp, 0.0f), 1.0f);
+  EXPECT_EQ(evaluate(kExp, -kInf), 0.0f);
+  EXPECT_EQ(evaluate(kExp, kInf), kInf);
+  EXPECT_EQ(evaluate(kExp, 88.73f), kInf);
+  EXPECT_EQ(evaluate(kExp, -104.0f), 0.0f);
+  EXPECT_EQ(evaluate(kExp, -3e38f), 0.0f);
+  EXPECT_EQ(evaluate(kExp, -103.9f), 0x1p-149f);
+  EXPECT_EQ(evaluate(kLog, 1.0f), 0.0f);
+  EXPECT_EQ(evaluate(kLog, 0.0f), -kInf);
+  EXPECT_EQ(evaluate(kLog, -0.0f), -kInf);
+  EXPECT_EQ(evaluate(kLog, kInf), kInf);
+  EXPECT_TRUE(std::isnan(evaluate(kLog, -0x1p-149f)));
+  EXPECT_TRUE(std::isnan(evaluate(kLog, -kInf)));
+  EXPECT_EQ(evaluate(kSigmoid, 0.0f), 0.5f);
+  EXPECT_EQ(evaluate(kSigmoid, kInf), 1.0f);
+  EXPECT_EQ(evaluate(kSigmoid, -kInf), 0.0f);
+  for (const Function* odd : {&kTanh, &kErf}) {
+    EXPECT_EQ(evaluate(*odd, kInf), 1.0f) << odd->name;
+    EXPECT_EQ(evaluate(*odd, -kInf), -1.0f) << odd->name;
+    EXPECT_EQ(evaluate(*odd, 3e38f), 1.0f) << odd->name;
+    EXPECT_EQ(bits_of(evaluate(*odd, -0.0f)), bits_of(-0.0f)) << odd->name;
+    for (const float x : {0x1p-149f, 0.2774f, 0.2776f, 0.9999f, 1.0001f, 3.9f, 9.1f}) {
+      EXPECT_EQ(evaluate(*odd, -x), -evaluate(*odd, x)) << odd->name << " " << x;
+    }
+  }
+}
+
+TEST_P(CpuMath, KeepsSubnormalResults) {
+  for (float x = -103.9f; x < -87.0f; x += 0.37f) {
+    EXPECT_LE(ulps(evaluate(kExp, x), std::exp(double{x})), kExp.bound) << x;
+    EXPECT_LE(ulps(evaluate(kSigmoid, x), std::exp(double{x})), kSigmoid.bound) << x;
+    EXPECT_GT(evaluate(kSigmoid, x), 0.0f) << x;
+  }
+}
+
+TEST_P(CpuMath, GivesTheSameBitsInBodyAndTail) {
+  std::mt19937 generator(7);
+  std::normal_distribution<float> normal(0.0f, 4.0f);
+  const int64_t n = 2 * lanes() + lanes() - 1;
+  std::vector<float> x(n), y(n);
+  for (float& value : x) value = normal(generator);
+  for (const Function& function : kFunctions) {
+    function.run(x.data(), n, y.data());
+    for (int64_t i = 0; i < n; ++i) {
+      EXPECT_EQ(bits_of(y[i]), bits_of(evaluate(function, x[i]))) << function.name << " " << x[i];
+    }
+  }
+}
+
+// ---------------------------------------------------------------- rows
+
+template <class T, class Copy>
+void expect_copies_exactly(int64_t n, Copy copy) {
+  GuardedRow<T> from(n), to(n);
+  for (int64_t i = 0; i < n; ++i) from.data()[i] = T(static_cast<float>(i + 1));
+  copy(from.data(), n, to.data());
+  for (int64_t i = 0; i < n; ++i) EXPECT_EQ(static_cast<float>(to.data()[i]), static_cast<float>(i + 1)) << n;
+}
+
+TEST_P(CpuMath, TouchesNothingOutsideARow) {
+  for (int64_t n = 0; n <= 3 * lanes() + 1; ++n) {
+    expect_copies_exactly<float>(n, [](auto... a) { HWY_DYNAMIC_DISPATCH(copy_f32)(a...); });
+    expect_copies_exactly<bf16>(n, [](auto... a) { HWY_DYNAMIC_DISPATCH(copy_bf16)(a...); });
+    expect_copies_exactly<f16>(n, [](auto... a) { HWY_DYNAMIC_DISPATCH(copy_f16)(a...); });
+  }
+}
+
+TEST_P(CpuMath, SumsExactlyTheElementsOfARow) {
+  for (int64_t n = 0; n <= 9 * lanes() + 1; ++n) {
+    GuardedRow<float> x(n);
+    for (int64_t i = 0; i < n; ++i) x.data()[i] = i % 2 ? -0.5f : 0.25f;
+    const float pairs = static_cast<float>(n / 2), odd = static_cast<float>(n % 2);
+    EXPECT_EQ(HWY_DYNAMIC_DISPATCH(sum)(x.data(), n), -0.25f * pairs + 0.25f * odd) << n;
+    EXPECT_EQ(HWY_DYNAMIC_DISPATCH(sum_of_reciprocals)(x.data(), n), 2.0f * pairs + 4.0f * odd) << n;
+    const std::array<float, 3> moments = HWY_DYNAMIC_DISPATCH(moments)(x.data(), n);
+    EXPECT_EQ(moments[0], static_cast<float>(n));
+    EXPECT_EQ(moments[1], -0.25f * pairs + 0.25f * odd) << n;
+    EXPECT_EQ(moments[2], 0.3125f * pairs + 0.0625f * odd) << n;
+  }
+}
+
+TEST_P(CpuMath, SumsAsWellAtFourMillionElementsAsAtAThousand) {
+  std::mt19937 generator(11);
+  std::uniform_real_distribution<float> uniform(0.0f, 1.0f);
+  std::vector<float> x((1 << 22) + 3);
+  for (float& value : x) value = uniform(generator);
+  for (const int64_t n : {1, 7, 1000, 8191, 8192, 8193, 131072, (1 << 22) + 3}) {
+    double exact = 0;
+    float left_to_right = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      exact += x[i];
+      left_to_right += x[i];
+    }
+    const double error = std::abs(HWY_DYNAMIC_DISPATCH(sum)(x.data(), n) - exact) / exact;
+    EXPECT_LE(error, 4e-7) << n;
+    if (n >= 131072) {
+      EXPECT_LT(error, std::abs(left_to_right - exact) / exact) << n;
+    }
+  }
+}
+
+TEST_P(CpuMath, PropagatesNonFiniteTermsThroughSums) {
+  const int64_t n = 5 * lanes() + 1;
+  std::vector<float> x(n, 1.0f);
+  for (int64_t i = 0; i < n; ++i) {
+    x[i] = kInf;
+    EXPECT_EQ(HWY_DYNAMIC_DISPATCH(sum)(x.data(), n), kInf);
+    x[i] = kNaN;
+    EXPECT_TRUE(std::isnan(HWY_DYNAMIC_DISPATCH(sum)(x.data(), n)));
+    x[i] = 1.0f;
+  }
+}
+
+TEST_P(CpuMath, FindsTheMaximumAndPropagatesNaN) {
+  EXPECT_EQ(HWY_DYNAMIC_DISPATCH(max)(nullptr, 0), -kInf);
+  for (const int64_t n : {int64_t{1}, int64_t{3}, lanes(), lanes() + 1, 4 * lanes(), 9 * lanes() + 2}) {
+    GuardedRow<float> row(n);
+    float* x = row.data();
+    std::fill(x, x + n, -kInf);
+    EXPECT_EQ(HWY_DYNAMIC_DISPATCH(max)(x, n), -kInf);
+    std::fill(x, x + n, -7.0f);
+    for (int64_t i = 0; i < n; ++i) {
+      for (const float value : {-3.0f, kInf, kNaN, -kNaN}) {
+        x[i] = value;
+        const float got = HWY_DYNAMIC_DISPATCH(max)(x, n);
+        EXPECT_TRUE(std::isnan(value) ? std::isnan(got) : got == value) << i << " " << got;
+      }
+      x[i] = -7.0f;
+    }
+  }
+}
+
+// ---------------------------------------------------------------- vectors of run-time dtype
+
+template <class T>
+tc_tensor vector_of(std::vector<T>& values) {
+  const int64_t n = static_cast<int64_t>(values.size());
+  return tc_tensor_dense(values.data(), dtype_of<T>, 1, &n);
+}
+
+TEST_P(CpuMath, ReadsVectorsOfAnyFloatDtype) {
+  std::vector<float> scratch(37), plain(37);
+  std::vector<f16> half(37);
+  for (int i = 0; i < 37; ++i) half[i] = f16(plain[i] = 0.125f * static_cast<float>(i - 20));
+  EXPECT_EQ(as_f32(vector_of(plain), scratch.data()), plain.data());
+  EXPECT_EQ(as_f32(tc_tensor{}, scratch.data()), nullptr);
+  ASSERT_EQ(as_f32(vector_of(half), scratch.data()), scratch.data());
+  EXPECT_EQ(scratch, plain);
+}
+
+TEST_P(CpuMath, StoresAndAccumulatesVectors) {
+  std::vector<float> values(37), plain(37, 0.5f);
+  std::vector<bf16> half(37, bf16(9.0f));
+  for (int i = 0; i < 37; ++i) values[i] = 0.125f * static_cast<float>(i - 20);
+  store_as(vector_of(half), values.data(), false);
+  for (int i = 0; i < 37; ++i) EXPECT_EQ(static_cast<float>(half[i]), values[i]);
+  store_as(vector_of(plain), values.data(), true);
+  for (int i = 0; i < 37; ++i) EXPECT_EQ(plain[i], 0.5f + values[i]);
+  store_as(vector_of(plain), values.data(), false);
+  EXPECT_EQ(plain, values);
+}
+
+}  // namespace
+}  // namespace tc
+#endif
