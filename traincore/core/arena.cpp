@@ -7,7 +7,7 @@ namespace tc {
 namespace {
 
 struct FreeAligned {
-  void operator()(void* p) const { ::operator delete(p, std::align_val_t{Arena::kAlignment}); }
+  void operator()(void* p) const { ::operator delete (p, std::align_val_t{Arena::kAlignment}); }
 };
 struct Block {
   std::unique_ptr<void, FreeAligned> memory;
@@ -32,7 +32,7 @@ ThreadScratch::ThreadScratch(size_t bytes) : data_(nullptr) {
   if (block.bytes < bytes) {
     block.memory.reset();
     block.bytes = 0;
-    block.memory.reset(::operator new(bytes, std::align_val_t{Arena::kAlignment}));
+    block.memory.reset(::operator new (bytes, std::align_val_t{Arena::kAlignment}));
     block.bytes = bytes;
   }
   data_ = block.memory.get();

@@ -1,5 +1,5 @@
-// Carving scratch memory. One function per pass says what it needs; run on a counting arena it is the size query, run on
-// memory it hands the memory out, so that query and use cannot disagree.
+// Carving scratch memory. One function per pass says what it needs; run on a counting arena it is the size query, run
+// on memory it hands the memory out, so that query and use cannot disagree.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,17 +11,17 @@ namespace tc {
 class Arena {
  public:
   static constexpr size_t kAlignment = 64;
-  Arena() = default;                                        // counts only
+  Arena() = default;  // counts only
   explicit Arena(void* memory) : base_(static_cast<std::byte*>(memory)) {}
 
-  // `count` elements of T, aligned to 64 bytes; NULL when only counting.
+  // `count` elements of T, aligned to 64 bytes; NULL for none, or when only counting.
   template <class T>
   T* take(int64_t count) {
     size_t bytes;
     if (count < 0 || __builtin_mul_overflow(static_cast<size_t>(count), sizeof(T), &bytes) || bytes > SIZE_MAX / 4 ||
         used_ > SIZE_MAX / 4)
       fail(TC_ERR_INVALID_SHAPE, "the workspace for this shape is larger than the address space");
-    T* p = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
+    T* p = base_ && count ? reinterpret_cast<T*>(base_ + used_) : nullptr;
     used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     return p;
   }

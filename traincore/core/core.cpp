@@ -14,9 +14,7 @@ thread_local char last_error[1024];
 
 }  // namespace
 
-void set_last_error(const char* sentence) noexcept {
-  std::strncpy(last_error, sentence, sizeof last_error - 1);
-}
+void set_last_error(const char* sentence) noexcept { std::strncpy(last_error, sentence, sizeof last_error - 1); }
 
 void vfail(tc_status_t code, fmt::string_view format, fmt::format_args args) {
   throw Error(code, fmt::vformat(format, args));
@@ -38,24 +36,36 @@ void unsupported_value(const char* what, int64_t got, std::initializer_list<int6
 
 const char* tc_dtype_name(int32_t dtype) {
   switch (dtype) {
-    case TC_DTYPE_F16: return "f16";
-    case TC_DTYPE_BF16: return "bf16";
-    case TC_DTYPE_F32: return "f32";
-    case TC_DTYPE_I8: return "i8";
-    case TC_DTYPE_I32: return "i32";
-    case TC_DTYPE_F64: return "f64";
-    case TC_DTYPE_I64: return "i64";
-    case TC_DTYPE_U8: return "u8";
-    case TC_DTYPE_BOOL: return "bool";
-    case TC_DTYPE_I16: return "i16";
-    default: return "?";
+    case TC_DTYPE_F16:
+      return "f16";
+    case TC_DTYPE_BF16:
+      return "bf16";
+    case TC_DTYPE_F32:
+      return "f32";
+    case TC_DTYPE_I8:
+      return "i8";
+    case TC_DTYPE_I32:
+      return "i32";
+    case TC_DTYPE_F64:
+      return "f64";
+    case TC_DTYPE_I64:
+      return "i64";
+    case TC_DTYPE_U8:
+      return "u8";
+    case TC_DTYPE_BOOL:
+      return "bool";
+    case TC_DTYPE_I16:
+      return "i16";
+    default:
+      return "?";
   }
 }
 
 const char* tc_status_string(int32_t status) {
   switch (status) {
 #define TC_STATUS_CASE(name) \
-  case name: return #name;
+  case name:                 \
+    return #name;
     TC_STATUS_CASE(TC_OK)
     TC_STATUS_CASE(TC_ERR_NOT_INITIALIZED)
     TC_STATUS_CASE(TC_ERR_ALREADY_INITIALIZED)
@@ -70,7 +80,8 @@ const char* tc_status_string(int32_t status) {
     TC_STATUS_CASE(TC_ERR_DISPATCH)
     TC_STATUS_CASE(TC_ERR_INTERNAL)
 #undef TC_STATUS_CASE
-    default: return "unknown status";
+    default:
+      return "unknown status";
   }
 }
 

@@ -7,10 +7,13 @@
 
 #include "traincore/core/types.h"
 
+// C++ symbols that the tool takes from libtraincore_check; libtraincore itself exports only tc_* and tcx_*.
+#define TC_TOOL_API TC_API
+
 namespace tc {
 
 // What the C++ face throws and what the inside of the library throws: a status and one sentence.
-struct Error : std::runtime_error {
+struct TC_TOOL_API Error : std::runtime_error {
   tc_status_t code;
   Error(tc_status_t status, const std::string& sentence) : std::runtime_error(sentence), code(status) {}
 };

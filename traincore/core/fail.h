@@ -6,7 +6,7 @@
 
 namespace tc {
 
-[[noreturn]] void vfail(tc_status_t code, fmt::string_view format, fmt::format_args args);
+[[noreturn]] TC_TOOL_API void vfail(tc_status_t code, fmt::string_view format, fmt::format_args args);
 
 template <class... A>
 [[noreturn]] void fail(tc_status_t code, fmt::format_string<A...> format, A&&... args) {

@@ -13,7 +13,8 @@ class FunctionRef<R(A...)> {
  public:
   template <class F, class = std::enable_if_t<!std::is_same_v<std::decay_t<F>, FunctionRef>>>
   FunctionRef(F&& f)  // NOLINT(google-explicit-constructor): a call site passes a lambda
-      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))), call_([](void* object, A... args) -> R {
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
+        call_([](void* object, A... args) -> R {
           return (*static_cast<std::remove_reference_t<F>*>(object))(std::forward<A>(args)...);
         }) {}
   R operator()(A... args) const { return call_(object_, std::forward<A>(args)...); }

@@ -12,10 +12,10 @@
 #endif
 
 // The two exported C functions of a pass; `pass` is its Pass object.
-#define TC_EXPORT_PASS(name, pass)                                                                            \
+#define TC_EXPORT_PASS(name, pass)                                                                                  \
   tc_status_t tcx_##name(const tcx_##name##_args* args, const tc_exec* exec) { return tc::call(pass, args, exec); } \
-  tc_status_t tcx_##name##_workspace(const tcx_##name##_args* args, const tc_exec* exec, size_t* bytes) {     \
-    return tc::call_workspace(pass, args, exec, bytes);                                                       \
+  tc_status_t tcx_##name##_workspace(const tcx_##name##_args* args, const tc_exec* exec, size_t* bytes) {           \
+    return tc::call_workspace(pass, args, exec, bytes);                                                             \
   }
 
 namespace tc {
@@ -28,11 +28,17 @@ tc_status_t call_workspace(const Pass& pass, const void* args, const tc_exec* ex
 template <class A>
 struct Erase {
   template <void (*F)(const A&, const tc_exec&)>
-  static void run(const void* args, const tc_exec& exec) { F(*static_cast<const A*>(args), exec); }
+  static void run(const void* args, const tc_exec& exec) {
+    F(*static_cast<const A*>(args), exec);
+  }
   template <void (*F)(const A&, const Dims&)>
-  static void check(const void* args, const tc_exec&, const Dims& dims) { F(*static_cast<const A*>(args), dims); }
+  static void check(const void* args, const tc_exec&, const Dims& dims) {
+    F(*static_cast<const A*>(args), dims);
+  }
   template <double (*F)(const A&, const Dims&)>
-  static double flops(const void* args, const Dims& dims) { return F(*static_cast<const A*>(args), dims); }
+  static double flops(const void* args, const Dims& dims) {
+    return F(*static_cast<const A*>(args), dims);
+  }
   template <auto Carve>
   static size_t workspace(const void* args, const tc_exec&) {
     Arena counting;

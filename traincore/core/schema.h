@@ -6,14 +6,9 @@
 #include <string>
 #include <string_view>
 
+#include "traincore/core/error.h"
 #include "traincore/core/numeric.h"
 #include "traincore/core/shape.h"
-
-#if defined(__GNUC__)
-#define TC_TOOL_API __attribute__((visibility("default")))  // C++ symbols that the tool takes from libtraincore_check
-#else
-#define TC_TOOL_API
-#endif
 
 namespace tc {
 
@@ -39,8 +34,8 @@ constexpr DTypes dtypes(std::initializer_list<int32_t> list, bool shared = false
   for (const int32_t t : list) d.mask |= 1u << t;
   return d;
 }
-inline constexpr DTypes storage = dtypes({TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16}, true);   // full-size tensors
-inline constexpr DTypes any_float = dtypes({TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16});       // [cols] vectors, gradients
+inline constexpr DTypes storage = dtypes({TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16}, true);  // full-size tensors
+inline constexpr DTypes any_float = dtypes({TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16});  // [cols] vectors, gradients
 inline constexpr DTypes f32 = dtypes({TC_DTYPE_F32});
 inline constexpr DTypes indices = dtypes({TC_DTYPE_I32, TC_DTYPE_I64});
 inline constexpr DTypes i64 = dtypes({TC_DTYPE_I64});
@@ -50,14 +45,15 @@ struct Field {
   std::string_view name;
   Role role = Role::in;
   uint16_t offset = 0;
-  uint16_t count_offset = 0;     // a list: where its int64_t count is; the field is then a const tc_tensor*
+  uint16_t count_offset = 0;  // a list: where its int64_t count is; the field is then a const tc_tensor*
   bool is_optional = false;
-  bool any_stride = false;       // the last dimension need not be contiguous (one value per row)
+  bool accumulates = false;  // an f32 parameter gradient, added to when the pass's `accumulate` flag is set
+  bool any_stride = false;   // the last dimension need not be contiguous (one value per row)
   DTypes dtypes{};
   Shape shape{};
-  std::string_view alias{};      // outputs: "a|b" names the inputs whose very memory this output may be
-  std::string_view choices{};    // choice: "none|sum|mean" are 0, 1, 2; a leading "?" is "0 = not set, refused"
-  double default_value = 0;      // scalars
+  std::string_view alias{};    // outputs: "a|b" names the inputs whose very memory this output may be
+  std::string_view choices{};  // choice: "none|sum|mean" are 0, 1, 2; a leading "?" is "0 = not set, refused"
+  double default_value = 0;    // scalars
   std::string_view doc{};
 
   constexpr bool is_tensor() const { return role <= Role::state; }
@@ -65,11 +61,36 @@ struct Field {
   constexpr bool is_written() const { return role == Role::out || role == Role::saved || role == Role::state; }
   constexpr bool is_read() const { return role == Role::in || role == Role::state; }
 
-  constexpr Field optional() const { Field f = *this; f.is_optional = true; return f; }
-  constexpr Field may_be(std::string_view inputs) const { Field f = *this; f.alias = inputs; return f; }
-  constexpr Field strided() const { Field f = *this; f.any_stride = true; return f; }
-  constexpr Field help(std::string_view text) const { Field f = *this; f.doc = text; return f; }
-  constexpr Field defaults(double value) const { Field f = *this; f.default_value = value; return f; }
+  constexpr Field optional() const {
+    Field f = *this;
+    f.is_optional = true;
+    return f;
+  }
+  constexpr Field may_be(std::string_view inputs) const {
+    Field f = *this;
+    f.alias = inputs;
+    return f;
+  }
+  constexpr Field accumulated() const {
+    Field f = *this;
+    f.accumulates = true;
+    return f;
+  }
+  constexpr Field strided() const {
+    Field f = *this;
+    f.any_stride = true;
+    return f;
+  }
+  constexpr Field help(std::string_view text) const {
+    Field f = *this;
+    f.doc = text;
+    return f;
+  }
+  constexpr Field defaults(double value) const {
+    Field f = *this;
+    f.default_value = value;
+    return f;
+  }
 };
 
 constexpr Field tensor(Role role, std::string_view name, size_t offset, Shape shape, DTypes d) {
@@ -77,20 +98,35 @@ constexpr Field tensor(Role role, std::string_view name, size_t offset, Shape sh
   f.name = name, f.role = role, f.offset = static_cast<uint16_t>(offset), f.shape = shape, f.dtypes = d;
   return f;
 }
-constexpr Field in(std::string_view name, size_t offset, Shape shape, DTypes d = storage) { return tensor(Role::in, name, offset, shape, d); }
-constexpr Field out(std::string_view name, size_t offset, Shape shape, DTypes d = storage) { return tensor(Role::out, name, offset, shape, d); }
-constexpr Field state(std::string_view name, size_t offset, Shape shape, DTypes d = storage) { return tensor(Role::state, name, offset, shape, d); }
+constexpr Field in(std::string_view name, size_t offset, Shape shape, DTypes d = storage) {
+  return tensor(Role::in, name, offset, shape, d);
+}
+constexpr Field out(std::string_view name, size_t offset, Shape shape, DTypes d = storage) {
+  return tensor(Role::out, name, offset, shape, d);
+}
+constexpr Field state(std::string_view name, size_t offset, Shape shape, DTypes d = storage) {
+  return tensor(Role::state, name, offset, shape, d);
+}
 // One f32 per row, any strides, absent in inference.
-constexpr Field saved(std::string_view name, size_t offset, Shape shape, DTypes d = f32) { return tensor(Role::saved, name, offset, shape, d).optional().strided(); }
+constexpr Field saved(std::string_view name, size_t offset, Shape shape, DTypes d = f32) {
+  return tensor(Role::saved, name, offset, shape, d).optional().strided();
+}
 // Many tensors: `const tc_tensor*` at offset, its int64_t count at count_offset. Element i of every list has one shape.
-constexpr Field list(Field f, size_t count_offset) { f.count_offset = static_cast<uint16_t>(count_offset); return f; }
+constexpr Field list(Field f, size_t count_offset) {
+  f.count_offset = static_cast<uint16_t>(count_offset);
+  return f;
+}
 constexpr Field scalar(Role role, std::string_view name, size_t offset, double default_value) {
   Field f;
   f.name = name, f.role = role, f.offset = static_cast<uint16_t>(offset), f.default_value = default_value;
   return f;
 }
-constexpr Field number(std::string_view name, size_t offset, double default_value = 0) { return scalar(Role::number, name, offset, default_value); }
-constexpr Field integer(std::string_view name, size_t offset, int64_t default_value = 0) { return scalar(Role::integer, name, offset, static_cast<double>(default_value)); }
+constexpr Field number(std::string_view name, size_t offset, double default_value = 0) {
+  return scalar(Role::number, name, offset, default_value);
+}
+constexpr Field integer(std::string_view name, size_t offset, int64_t default_value = 0) {
+  return scalar(Role::integer, name, offset, static_cast<double>(default_value));
+}
 constexpr Field flag(std::string_view name, size_t offset) { return scalar(Role::flag, name, offset, 0); }
 constexpr Field choice(std::string_view name, size_t offset, std::string_view names) {
   Field f = scalar(Role::choice, name, offset, 0);
@@ -110,11 +146,11 @@ struct Pass {
   std::span<const Field> fields;
   size_t args_size = 0;
   uint32_t offers = kOffersAll;
-  void (*check)(const void* args, const tc_exec& exec, const Dims& dims) = nullptr;   // what the schema cannot say
-  size_t (*workspace)(const void* args, const tc_exec& exec) = nullptr;               // bytes; none if NULL
+  void (*check)(const void* args, const tc_exec& exec, const Dims& dims) = nullptr;  // what the schema cannot say
+  size_t (*workspace)(const void* args, const tc_exec& exec) = nullptr;              // bytes; none if NULL
   void (*cpu)(const void* args, const tc_exec& exec) = nullptr;
   void (*cuda)(const void* args, const tc_exec& exec) = nullptr;
-  double (*flops)(const void* args, const Dims& dims) = nullptr;                      // for bench; none if NULL
+  double (*flops)(const void* args, const Dims& dims) = nullptr;                              // for bench; none if NULL
   std::string (*explain)(const void* args, const tc_exec& exec, const Dims& dims) = nullptr;  // which variant and why
 };
 
@@ -134,7 +170,8 @@ struct TensorList {
 };
 inline TensorList list_at(const void* args, const Field& f) {
   const auto* base = static_cast<const std::byte*>(args);
-  return {*reinterpret_cast<const tc_tensor* const*>(base + f.offset), *reinterpret_cast<const int64_t*>(base + f.count_offset)};
+  return {*reinterpret_cast<const tc_tensor* const*>(base + f.offset),
+          *reinterpret_cast<const int64_t*>(base + f.count_offset)};
 }
 TC_TOOL_API double scalar_at(const void* args, const Field& f);
 TC_TOOL_API void set_scalar(void* args, const Field& f, double value);

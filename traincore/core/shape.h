@@ -57,13 +57,15 @@ class Shape {
  private:
   static constexpr int32_t parse_number(std::string_view s) {
     int32_t n = 0;
-    for (const char c : s) n = c >= '0' && c <= '9' ? n * 10 + (c - '0') : throw "the shape language wants a number here";
+    for (const char c : s)
+      n = c >= '0' && c <= '9' ? n * 10 + (c - '0') : throw "the shape language wants a number here";
     return n;
   }
   static constexpr Term parse_term(std::string_view s) {
     Term t;
     if (s[0] >= '0' && s[0] <= '9' && s.find('*') == s.npos) return {.add = parse_number(s)};
-    if (const auto star = s.find('*'); star != s.npos) t.multiply = parse_number(s.substr(0, star)), s.remove_prefix(star + 1);
+    if (const auto star = s.find('*'); star != s.npos)
+      t.multiply = parse_number(s.substr(0, star)), s.remove_prefix(star + 1);
     if (const auto plus = s.find('+'); plus != s.npos) t.add = parse_number(s.substr(plus + 1)), s = s.substr(0, plus);
     if (s.ends_with("...")) t.variadic = true, s.remove_suffix(3);
     t.name = s;

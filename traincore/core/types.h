@@ -31,15 +31,15 @@ typedef enum tc_status_t {
   TC_OK = 0,
   TC_ERR_NOT_INITIALIZED = -1,
   TC_ERR_ALREADY_INITIALIZED = -2,
-  TC_ERR_NO_DEVICE = -3,           /* built without CUDA, or no such device                               */
-  TC_ERR_UNSUPPORTED_FAMILY = -4,  /* no kernel image for this GPU architecture                           */
-  TC_ERR_UNSUPPORTED_DTYPE = -5,   /* a tensor's dtype is not accepted here                               */
-  TC_ERR_INVALID_SHAPE = -6,       /* rank, disagreeing dimensions, a size beyond 64 bits                 */
-  TC_ERR_INVALID_ARG = -7,         /* missing, bad value, overlap, stride, device, workspace too small    */
-  TC_ERR_ALLOC = -8,               /* the host or the device is out of memory                             */
-  TC_ERR_KERNEL_NOT_FOUND = -9,    /* a valid request that no variant serves; the sentence names what does */
-  TC_ERR_PIPELINE = -10,           /* oneDNN, cuBLASLt or NVRTC failed                                    */
-  TC_ERR_DISPATCH = -11,           /* a kernel could not be launched                                      */
+  TC_ERR_NO_DEVICE = -3,          /* built without CUDA, or no such device                               */
+  TC_ERR_UNSUPPORTED_FAMILY = -4, /* no kernel image for this GPU architecture                           */
+  TC_ERR_UNSUPPORTED_DTYPE = -5,  /* a tensor's dtype is not accepted here                               */
+  TC_ERR_INVALID_SHAPE = -6,      /* rank, disagreeing dimensions, a size beyond 64 bits                 */
+  TC_ERR_INVALID_ARG = -7,        /* missing, bad value, overlap, stride, device, workspace too small    */
+  TC_ERR_ALLOC = -8,              /* the host or the device is out of memory                             */
+  TC_ERR_KERNEL_NOT_FOUND = -9,   /* a valid request that no variant serves; the sentence names what does */
+  TC_ERR_PIPELINE = -10,          /* oneDNN, cuBLASLt or NVRTC failed                                    */
+  TC_ERR_DISPATCH = -11,          /* a kernel could not be launched                                      */
   TC_ERR_INTERNAL = -99
 } tc_status_t;
 
@@ -93,15 +93,20 @@ static inline size_t tc_dtype_size(int32_t dtype) {
   switch (dtype) {
     case TC_DTYPE_I8:
     case TC_DTYPE_U8:
-    case TC_DTYPE_BOOL: return 1;
+    case TC_DTYPE_BOOL:
+      return 1;
     case TC_DTYPE_F16:
     case TC_DTYPE_BF16:
-    case TC_DTYPE_I16: return 2;
+    case TC_DTYPE_I16:
+      return 2;
     case TC_DTYPE_F32:
-    case TC_DTYPE_I32: return 4;
+    case TC_DTYPE_I32:
+      return 4;
     case TC_DTYPE_F64:
-    case TC_DTYPE_I64: return 8;
-    default: return 0;
+    case TC_DTYPE_I64:
+      return 8;
+    default:
+      return 0;
   }
 }
 
@@ -117,10 +122,10 @@ static inline tc_tensor tc_tensor_dense(void* data, int32_t dtype, int32_t rank,
   return t;
 }
 
-TC_API const char* tc_dtype_name(int32_t dtype);       /* "f32", "bf16", ...; "?" for a value that is no dtype */
-TC_API const char* tc_status_string(int32_t status);   /* "TC_OK", "TC_ERR_INVALID_ARG", ...                   */
-TC_API const char* tc_last_error(void);                /* this thread's last failure, one sentence; "" if none */
-TC_API const char* tc_version(void);                   /* "0.1.0"                                              */
+TC_API const char* tc_dtype_name(int32_t dtype);     /* "f32", "bf16", ...; "?" for a value that is no dtype */
+TC_API const char* tc_status_string(int32_t status); /* "TC_OK", "TC_ERR_INVALID_ARG", ...                   */
+TC_API const char* tc_last_error(void);              /* this thread's last failure, one sentence; "" if none */
+TC_API const char* tc_version(void);                 /* "0.1.0"                                              */
 
 /* Waits for exec.stream, then moves the bits of exec.device_errors into *bits and clears them. On the CPU errors are
  * refused at the call, so *bits is 0. INVALID_ARG: bits is NULL, or a stream is given to a build without CUDA. */

@@ -1,0 +1,83 @@
+// The front door of RMSNorm: what its arguments are, what is checked, where it goes.
+#include "traincore/ops/rmsnorm/rmsnorm.h"
+
+#include "traincore/core/op.h"
+#include "traincore/ops/rmsnorm/plan.h"
+
+namespace tc::rmsnorm {
+
+using Forward = tcx_rmsnorm_forward_args;
+using Backward = tcx_rmsnorm_backward_args;
+
+void forward_cpu(const Forward&, const tc_exec&);
+void backward_cpu(const Backward&, const tc_exec&);
+
+namespace {
+
+constexpr Field forward_fields[] = {
+    in("x", offsetof(Forward, x), "rows... cols"),
+    in("residual", offsetof(Forward, residual), "rows... cols").optional(),
+    in("weight", offsetof(Forward, weight), "cols", any_float).optional(),
+    out("y", offsetof(Forward, y), "rows... cols").may_be("x|residual"),
+    out("residual_out", offsetof(Forward, residual_out), "rows... cols").optional().may_be("x|residual"),
+    saved("rstd", offsetof(Forward, rstd), "rows..."),
+    number("eps", offsetof(Forward, eps)),
+    number("weight_offset", offsetof(Forward, weight_offset)),
+    choice("rounding", offsetof(Forward, rounding), "once|before_weight"),
+};
+constexpr Field backward_fields[] = {
+    in("dy", offsetof(Backward, dy), "rows... cols"),
+    in("x", offsetof(Backward, x), "rows... cols"),
+    in("residual", offsetof(Backward, residual), "rows... cols").optional(),
+    in("weight", offsetof(Backward, weight), "cols", any_float).optional(),
+    in("rstd", offsetof(Backward, rstd), "rows...", f32).strided(),
+    in("dresidual_out", offsetof(Backward, dresidual_out), "rows... cols").optional(),
+    out("dx", offsetof(Backward, dx), "rows... cols").optional().may_be("dy|dresidual_out"),
+    out("dweight", offsetof(Backward, dweight), "cols", any_float).optional().accumulated(),
+    number("weight_offset", offsetof(Backward, weight_offset)),
+    choice("rounding", offsetof(Backward, rounding), "once|before_weight"),
+    flag("accumulate", offsetof(Backward, accumulate)),
+};
+
+void refuse_rounding(const char* pass, int32_t rounding) {
+  if (rounding != TC_ROUND_ONCE)
+    fail(TC_ERR_KERNEL_NOT_FOUND, "{}: no variant rounds before_weight yet; once is served", pass);
+}
+void check_forward(const Forward& a, const Dims& dims) {
+  require(dims["cols"] > 0, "rmsnorm_forward: x has width 0, but a row needs at least one element");
+  require(a.eps > 0, "rmsnorm_forward: eps is {}, but must be > 0", a.eps);
+  refuse_rounding("rmsnorm_forward", a.rounding);
+}
+void check_backward(const Backward& a, const Dims& dims) {
+  require(dims["cols"] > 0, "rmsnorm_backward: dy has width 0, but a row needs at least one element");
+  require(given(a.dx) || given(a.dweight),
+          "rmsnorm_backward: neither dx nor dweight is given, so there is nothing to compute");
+  refuse_rounding("rmsnorm_backward", a.rounding);
+}
+
+constexpr Pass list[] = {
+    {.name = "rmsnorm_forward",
+     .formula = "y = v rstd (weight_offset + weight), v = x (+ residual), rstd = 1/sqrt(mean(v^2) + eps)",
+     .fields = forward_fields,
+     .args_size = sizeof(Forward),
+     .check = Erase<Forward>::check<check_forward>,
+     .workspace = Erase<Forward>::workspace<carve_forward>,
+     .cpu = Erase<Forward>::run<forward_cpu>},
+    {.name = "rmsnorm_backward",
+     .formula = "dx = rstd (gw - v rstd^2 mean(gw v)), gw = dy (weight_offset + weight); dweight = sum_rows dy v rstd",
+     .fields = backward_fields,
+     .args_size = sizeof(Backward),
+     .check = Erase<Backward>::check<check_backward>,
+     .workspace = Erase<Backward>::workspace<carve_backward>,
+     .cpu = Erase<Backward>::run<backward_cpu>},
+};
+
+}  // namespace
+
+extern const std::span<const Pass> passes;
+const std::span<const Pass> passes = list;
+
+}  // namespace tc::rmsnorm
+
+TC_EXPORT_PASS(rmsnorm_forward, tc::rmsnorm::list[0])
+TC_EXPORT_PASS(rmsnorm_backward, tc::rmsnorm::list[1])

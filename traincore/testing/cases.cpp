@@ -1,0 +1,100 @@
+#include "traincore/testing/cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "traincore/core/fail.h"
+
+namespace tc::testing {
+
+double Random::uniform() { return uniform01(philox_(counter_++).x); }
+
+double Random::normal() {
+  const Words4 w = philox_(counter_++);
+  const double radius = std::sqrt(-2 * std::log(static_cast<double>(uniform01(w.x))));
+  return radius * std::cos(2 * std::numbers::pi * static_cast<double>(uniform01(w.y)));
+}
+
+int64_t Random::below(int64_t n) {
+  const Words4 w = philox_(counter_++);
+  return static_cast<int64_t>((uint64_t{w.x} << 32 | w.y) % static_cast<uint64_t>(n));
+}
+
+Fill normal(double scale, double mean) {
+  return [=](const Case&, Random& r, int64_t) { return mean + scale * r.normal(); };
+}
+Fill uniform(double low, double high) {
+  return [=](const Case&, Random& r, int64_t) { return low + (high - low) * r.uniform(); };
+}
+Fill constant(double value) {
+  return [=](const Case&, Random&, int64_t) { return value; };
+}
+Fill values(std::vector<double> list) {
+  return [=](const Case&, Random&, int64_t i) { return list[static_cast<size_t>(i) % list.size()]; };
+}
+Fill integers_below(std::string dimension) {
+  return [=](const Case& c, Random& r, int64_t) { return static_cast<double>(r.below(c.extent(dimension))); };
+}
+
+int64_t Case::extent(std::string_view name) const {
+  const auto found = dims.find(name);
+  if (found == dims.end()) fail(TC_ERR_INTERNAL, "a case does not say how large {} is", name);
+  int64_t n = 1;
+  for (const int64_t e : found->second) n *= e;
+  return n;
+}
+
+bool Case::is_empty() const {
+  return std::any_of(dims.begin(), dims.end(), [](const auto& d) { return std::count(d.second.begin(), d.second.end(), 0) > 0; });
+}
+
+std::string Case::text() const {
+  static const char* const layout_names[] = {"dense", "padded", "offset", "expanded", "reversed"};
+  std::string s;
+  const auto add = [&](const std::string& word) { s.append(s.empty() ? "" : " ").append(word); };
+  for (const auto& [name, extents] : dims) {
+    std::string list;
+    for (const int64_t e : extents) list.append(list.empty() ? "" : "x").append(std::to_string(e));
+    add(name + "=" + (extents.empty() ? "scalar" : list));
+  }
+  if (!list_shapes.empty()) add(fmt::format("tensors={}", list_shapes.size()));
+  for (const auto& [name, value] : scalars) add(fmt::format("{}={:g}", name, value));
+  for (const auto& name : given) add("+" + name);
+  for (const auto& [name, layout] : layouts) add(fmt::format("{}:{}", name, layout_names[static_cast<int>(layout)]));
+  for (const auto& [name, dtype] : dtypes) add(fmt::format("{}:{}", name, tc_dtype_name(dtype)));
+  for (const auto& [output, input] : in_place) add(fmt::format("{} in {}", output, input));
+  for (const auto& [name, fill] : fills) add(name + ":filled");
+  return s;
+}
+
+std::vector<Case> row_sweep(Effort effort, const Case& base, const std::vector<const char*>& full_size_fields,
+                            const char* rows, const char* cols) {
+  const std::vector<int64_t> all_widths = {1,    2,    3,    17,   31,    33,    63,    65,    96,
+                                           100,  127,  129,  257,  383,   511,   513,   1000,  1001,
+                                           1408, 2560, 4096, 8192, 16384, 32768, 65536, 65537, 131072};
+  const std::vector<int64_t> quick_widths = {1, 2, 3, 17, 33, 129, 257, 1001};
+  const std::vector<int64_t> many_rows = {0, 17, 65535, 65536, 100000};
+  const int64_t limit = effort == Effort::full     ? int64_t{1} << 26
+                        : effort == Effort::normal ? int64_t{1} << 22
+                                                   : 1 << 14;
+  std::vector<Case> list;
+  const auto add = [&](int64_t r, int64_t c) {
+    Case x = base;
+    x.dim(rows, r).dim(cols, c);
+    if (r * c <= limit) list.push_back(x);
+  };
+  for (const int64_t c : effort == Effort::quick ? quick_widths : all_widths)
+    for (const int64_t r : {1, 2, 7}) add(r, c);
+  for (const int64_t r : many_rows)
+    for (const int64_t c : {1, 33, 257}) add(r, c);
+  for (const Layout l : {Layout::padded_rows, Layout::offset_by_one, Layout::reversed}) {
+    Case x = base;
+    x.dim(rows, {3, 5}).dim(cols, 67);
+    for (const char* f : full_size_fields) x.layouts[f] = l;
+    list.push_back(x);
+  }
+  return list;
+}
+
+}  // namespace tc::testing

@@ -1,0 +1,151 @@
+// What an op's cases.cpp says about it: which shapes and options to run, what the definition is, how wrong may look.
+// One case serves both passes of an op: it names dimensions, scalars and the optional tensors that are given, and the
+// schema of each pass takes from it what it knows. Fields of the same name hold the same values in both passes; a
+// backward input that is a forward output comes from the forward oracle; d<output> is a random cotangent.
+#pragma once
+#include <functional>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "traincore/core/random.h"
+#include "traincore/core/schema.h"
+
+namespace tc::testing {
+
+enum class Effort { quick, normal, full };
+
+// A reproducible stream of random numbers: the same for the same (case, field).
+class Random {
+ public:
+  explicit Random(uint64_t seed) : philox_{seed} {}
+  double uniform();  // (0, 1)
+  double normal();
+  int64_t below(int64_t n);  // 0 .. n-1
+
+ private:
+  Philox philox_;
+  uint64_t counter_ = 0;
+};
+
+struct Case;
+using Fill = std::function<double(const Case&, Random&, int64_t index)>;  // one element, before rounding to its dtype
+
+Fill normal(double scale = 1, double mean = 0);
+Fill uniform(double low, double high);
+Fill constant(double value);
+Fill values(std::vector<double> list);       // exactly these, repeated if the tensor is longer
+Fill integers_below(std::string dimension);  // 0 .. extent of that dimension - 1
+
+enum class Layout { dense, padded_rows, offset_by_one, expanded, reversed };
+
+struct Case {
+  std::map<std::string, std::vector<int64_t>, std::less<>> dims;  // variadic dimensions have several extents
+  std::map<std::string, double, std::less<>> scalars;
+  std::set<std::string, std::less<>> given;  // the optional tensors that are there
+  std::map<std::string, Fill, std::less<>> fills;
+  std::map<std::string, Layout, std::less<>> layouts;
+  std::map<std::string, int32_t, std::less<>> dtypes;        // for fields whose dtype is not the case's
+  std::map<std::string, std::string, std::less<>> in_place;  // output -> the input whose memory it takes
+  std::map<std::string, int, std::less<>> alternatives;      // field -> which alternative of its shape
+  std::set<std::string, std::less<>> nonfinite, zero;        // outputs whose reference may hold Inf or NaN, or be 0
+  std::vector<std::vector<int64_t>> list_shapes;             // shapes of the tensors of list fields
+
+  Case& dim(std::string name, std::vector<int64_t> extents) {
+    dims[std::move(name)] = std::move(extents);
+    return *this;
+  }
+  Case& dim(std::string name, int64_t extent) { return dim(std::move(name), std::vector<int64_t>{extent}); }
+  Case& set(std::string name, double value) {
+    scalars[std::move(name)] = value;
+    return *this;
+  }
+  Case& with(std::initializer_list<const char*> names) {
+    given.insert(names.begin(), names.end());
+    return *this;
+  }
+  Case& fill(std::string name, Fill f) {
+    fills[std::move(name)] = std::move(f);
+    return *this;
+  }
+  Case& layout(std::initializer_list<const char*> names, Layout l) {
+    for (const char* n : names) layouts[n] = l;
+    return *this;
+  }
+  Case& dtype(std::string name, int32_t d) {
+    dtypes[std::move(name)] = d;
+    return *this;
+  }
+  Case& alias(std::string output, std::string input) {
+    in_place[std::move(output)] = std::move(input);
+    return *this;
+  }
+  Case& alternative(std::string name, int index) {
+    alternatives[std::move(name)] = index;
+    return *this;
+  }
+  Case& may_be_nonfinite(std::initializer_list<const char*> names) {
+    nonfinite.insert(names.begin(), names.end());
+    return *this;
+  }
+  Case& may_be_zero(std::initializer_list<const char*> names) {
+    zero.insert(names.begin(), names.end());
+    return *this;
+  }
+  Case& lists(std::vector<std::vector<int64_t>> shapes) {
+    list_shapes = std::move(shapes);
+    return *this;
+  }
+
+  int64_t extent(std::string_view name) const;  // product of its extents; refuses an unknown name
+  bool is_empty() const;                        // some extent is 0
+  std::string text() const;                     // "rows=7 cols=129 eps=1e-05 with weight"
+};
+
+// An n-term reduction and the sum of its terms' magnitudes, for the budget of an output with cancellation.
+struct Terms {
+  double count = 1, magnitude = 0;
+};
+
+struct PassCases {
+  std::string_view pass;
+  void (*exact)(const void* args) = nullptr;   // the definition in double: every float tensor is f64
+  void (*honest)(const void* args) = nullptr;  // the same template in float: every float tensor is f32
+  // Largest reduction behind an output, from the exact arguments and results; NULL or magnitude 0: one term of the
+  // output's own size.
+  Terms (*terms)(std::string_view field, const void* exact_args) = nullptr;
+};
+
+// A deliberately wrong kernel, in f32, that check must catch.
+struct Mutant {
+  std::string_view name;
+  std::string_view pass;
+  void (*run)(const void* f32_args);
+};
+
+struct OpCases {
+  std::string_view name;
+  std::vector<PassCases> passes;
+  std::vector<Case> (*list)(Effort);
+  std::vector<Case> (*bench)() = nullptr;
+  std::vector<Mutant> mutants;
+  std::set<std::string, std::less<>> constant_inputs;  // float inputs without a gradient (tables, class weights)
+};
+
+TC_TOOL_API std::span<const OpCases* const> all_cases();
+
+template <class A, void (*Exact)(const A&), void (*Honest)(const A&)>
+PassCases pass_cases(std::string_view pass, Terms (*terms)(std::string_view, const void*) = nullptr) {
+  return {pass, [](const void* a) { Exact(*static_cast<const A*>(a)); },
+          [](const void* a) { Honest(*static_cast<const A*>(a)); }, terms};
+}
+
+// The widths and row counts of design.md section 7 for an op on [rows..., cols], at most 2^22 elements a case (2^26
+// with
+// --full): every width with a few rows, every row count with a few widths, then the layouts. `base` gives the rest.
+std::vector<Case> row_sweep(Effort effort, const Case& base, const std::vector<const char*>& full_size_fields,
+                            const char* rows = "rows", const char* cols = "cols");
+
+}  // namespace tc::testing

@@ -1,0 +1,123 @@
+// check against the oracle, and the mutants that this must catch.
+#include <cstring>
+
+#include "traincore/core/fail.h"
+#include "traincore/core/op.h"
+#include "traincore/testing/check.h"
+#include "traincore/testing/compare.h"
+#include "traincore/testing/values.h"
+
+namespace tc::testing {
+
+const OpCases* find_op(std::string_view name) {
+  for (const OpCases* op : all_cases())
+    if (op->name == name) return op;
+  return nullptr;
+}
+
+const Pass& find_pass(std::string_view op, std::string_view pass) {
+  for (const OpEntry& entry : all_ops())
+    if (entry.name == op)
+      for (const Pass& p : entry.passes)
+        if (p.name == pass) return p;
+  fail(TC_ERR_INTERNAL, "cases of {} name {}, which is no pass of it", op, pass);
+}
+
+Runner kernel_runner(const Pass& pass) {
+  return [&pass](const void* args, const tc_exec& exec) { return call(pass, args, &exec); };
+}
+
+namespace {
+
+const PassCases* forward_of(const OpCases& op, const PassCases& pass) {
+  if (!pass.pass.ends_with("_backward")) return nullptr;
+  for (const PassCases& other : op.passes)
+    if (other.pass.ends_with("_forward")) return &other;
+  return nullptr;
+}
+
+}  // namespace
+
+Values inputs_of(const OpCases& op, const PassCases& cases, const Case& c, int32_t storage_dtype) {
+  const Pass& pass = find_pass(op.name, cases.pass);
+  Values inputs = random_inputs(pass, c, storage_dtype);
+  const PassCases* forward_cases = forward_of(op, cases);
+  if (!forward_cases) return inputs;
+  Case full = c;  // every output that backward reads is asked for
+  const Pass& forward = find_pass(op.name, forward_cases->pass);
+  for (const Field& f : forward.fields)
+    if (f.is_tensor() && f.is_written() && inputs.contains(f.name)) full.given.insert(std::string(f.name));
+  Problem exact(forward, full, storage_dtype, Reals::f64);
+  exact.write_inputs(random_inputs(forward, full, storage_dtype));
+  forward_cases->exact(exact.args());
+  const Values made = exact.outputs();
+  const Problem shapes(pass, c, storage_dtype, Reals::storage);
+  shapes.for_each([&](const Field& f, const std::string& key, const tc_tensor& t) {
+    const auto found = made.find(key);
+    if (!shapes.reads(f) || found == made.end()) return;
+    for (size_t i = 0; i < found->second.size(); ++i) inputs[key][i] = rounded(found->second[i], t.dtype);
+  });
+  return inputs;
+}
+
+void run_numbers(const OpCases& op, const PassCases& cases, const Case& c, int32_t dtype, const Runner& run,
+                 Outcome outcome, const Report& report) {
+  const Pass& pass = find_pass(op.name, cases.pass);
+  const Values inputs = inputs_of(op, cases, c, dtype);
+  Problem fast(pass, c, dtype, Reals::storage), exact(pass, c, dtype, Reals::f64), honest(pass, c, dtype, Reals::f32);
+  for (Problem* p : {&fast, &exact, &honest}) p->write_inputs(inputs);
+  fast.take_snapshots();
+  if (const tc_status_t status = run(fast.args(), tc_exec_default()); status != TC_OK) {
+    outcome.message = fmt::format("refused a valid call: {}: {}", tc_status_string(status), tc_last_error());
+    return report(outcome);
+  }
+  if (outcome.message = fast.written_out_of_place(); !outcome.message.empty()) return report(outcome);
+  cases.exact(exact.args());
+  cases.honest(honest.args());
+  const Values got = fast.outputs(), want = exact.outputs(), plain = honest.outputs();
+  fast.for_each([&](const Field& f, const std::string& key, const tc_tensor& t) {
+    if (!f.is_written()) return;
+    const Terms terms = cases.terms ? cases.terms(f.name, exact.args()) : Terms{};
+    const Comparison result = compare(got.at(key), want.at(key), plain.at(key), t.dtype, terms,
+                                      c.nonfinite.contains(f.name), c.zero.contains(f.name) || t.dtype == TC_DTYPE_I64);
+    Outcome o = outcome;
+    o.field = key;
+    o.error = result.error;
+    o.budget = result.budget;
+    o.message = result.failure;
+    report(o);
+  });
+}
+
+void check_numbers(const OpCases& op, const CheckOptions& options, const Report& report) {
+  const std::vector<Case> list = op.list(options.effort);
+  const auto total = static_cast<int64_t>(list.size() * options.dtypes.size() * op.passes.size());
+  int64_t done = 0;
+  for (const PassCases& pass : op.passes)
+    for (const int32_t dtype : options.dtypes)
+      for (const Case& c : list) {
+        const Outcome o{std::string(op.name), std::string(pass.pass), "numbers", tc_dtype_name(dtype), "cpu", c.text()};
+        run_numbers(op, pass, c, dtype, kernel_runner(find_pass(op.name, pass.pass)), o, report);
+        if (options.progress) options.progress(++done, total);
+      }
+}
+
+void check_mutants(const OpCases& op, const CheckOptions&, const Report& report) {
+  for (const Mutant& mutant : op.mutants)
+    for (const PassCases& pass : op.passes) {
+      if (pass.pass != mutant.pass) continue;
+      bool caught = false;
+      const Runner wrong = [&](const void* args, const tc_exec&) {
+        mutant.run(args);
+        return TC_OK;
+      };
+      for (const Case& c : op.list(Effort::quick)) {
+        if (caught) break;
+        run_numbers(op, pass, c, TC_DTYPE_F32, wrong, {}, [&](const Outcome& o) { caught |= !o.ok(); });
+      }
+      report({std::string(op.name), std::string(pass.pass), "mutants", "f32", "cpu", std::string(mutant.name), "", 0, 0,
+              caught ? "" : "this wrong variant passes every case"});
+    }
+}
+
+}  // namespace tc::testing

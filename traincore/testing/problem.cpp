@@ -1,0 +1,191 @@
+#include "traincore/testing/problem.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "traincore/core/fail.h"
+#include "traincore/core/view.h"
+#include "traincore/testing/values.h"
+
+namespace tc::testing {
+namespace {
+
+constexpr int kPoison = 0xff;  // NaN in every float dtype, -1 in every integer one
+
+}  // namespace
+
+GuardedBuffer::GuardedBuffer(size_t bytes, size_t offset)
+    : size_(bytes + offset + 2 * kGuard),
+      offset_(offset),
+      bytes_(static_cast<std::byte*>(::operator new (size_, std::align_val_t{64}))) {
+  std::memset(bytes_.get(), kPoison, size_);
+}
+void GuardedBuffer::take_snapshot() { snapshot_.assign(bytes_.get(), bytes_.get() + size_); }
+void GuardedBuffer::accept(const void* p, size_t size) {
+  std::memcpy(snapshot_.data() + (static_cast<const std::byte*>(p) - bytes_.get()), p, size);
+}
+bool GuardedBuffer::unchanged() const { return std::memcmp(snapshot_.data(), bytes_.get(), size_) == 0; }
+
+Problem::Problem(const Pass& pass, const Case& c, int32_t storage_dtype, Reals reals)
+    : pass_(pass), case_(c), reals_(reals), args_(new std::byte[pass.args_size]) {
+  set_defaults(pass, args_.get());
+  for (const Field& f : pass.fields) {
+    if (f.is_tensor()) {
+      if (!f.is_optional || c.given.contains(f.name)) add_field(f, storage_dtype);
+    } else if (const auto found = c.scalars.find(f.name); found != c.scalars.end()) {
+      set_scalar(args_.get(), f, found->second);
+    }
+  }
+}
+
+bool Problem::has(const Field& f) const {
+  return std::any_of(tensors_.begin(), tensors_.end(), [&](const Tensor& t) { return t.field == &f; });
+}
+
+std::vector<int64_t> Problem::shape_of(const Field& f) const {
+  const auto alternative = case_.alternatives.find(f.name);
+  int chosen = alternative == case_.alternatives.end() ? 0 : alternative->second;
+  if (alternative == case_.alternatives.end())
+    for (; chosen + 1 < f.shape.count() && !f.shape[chosen].when_field.empty(); ++chosen) {
+      const auto when = std::find_if(pass_.fields.begin(), pass_.fields.end(),
+                                      [&](const Field& g) { return g.name == f.shape[chosen].when_field; });
+      if (when != pass_.fields.end() && scalar_at(args_.get(), *when) == f.shape[chosen].when_value) break;
+    }
+  const ShapeAlternative& s = f.shape[chosen];
+  std::vector<int64_t> shape;
+  for (int i = 0; i < s.count; ++i) {
+    const Term& term = s.terms[i];
+    if (term.name.empty()) {
+      shape.push_back(term.add);
+      continue;
+    }
+    const auto found = case_.dims.find(term.name);
+    if (found == case_.dims.end())
+      fail(TC_ERR_INTERNAL, "{}: the case does not say how large {} is", pass_.name, term.name);
+    if (term.variadic)
+      shape.insert(shape.end(), found->second.begin(), found->second.end());
+    else
+      shape.push_back(found->second.at(0) * term.multiply + term.add);
+  }
+  return shape;
+}
+
+int32_t Problem::dtype_of_field(const Field& f, int32_t storage_dtype) const {
+  int32_t d = f.dtypes.shared ? storage_dtype : -1;
+  if (const auto found = case_.dtypes.find(f.name); found != case_.dtypes.end()) d = found->second;
+  if (d < 0 && f.dtypes.has(storage_dtype) && f.role == Role::in) d = storage_dtype;
+  if (d < 0)
+    d = f.dtypes.has(TC_DTYPE_F32) ? int32_t{TC_DTYPE_F32} : f.dtypes.has(TC_DTYPE_I64) ? int32_t{TC_DTYPE_I64} : -1;
+  for (int32_t i = 0; d < 0; ++i)
+    if (f.dtypes.has(i)) d = i;
+  if (reals_ == Reals::storage || !is_float(d)) return d;
+  return reals_ == Reals::f64 ? TC_DTYPE_F64 : TC_DTYPE_F32;
+}
+
+Problem::Tensor Problem::make(const Field& f, const std::string& key, const std::vector<int64_t>& shape, int32_t dtype,
+                              Layout layout) {
+  tc_tensor t = tc_tensor_dense(nullptr, dtype, static_cast<int32_t>(shape.size()), shape.data());
+  const auto size = static_cast<int64_t>(tc_dtype_size(dtype));
+  int64_t pad = layout == Layout::padded_rows ? 13 : 0, stride = 1, first = layout == Layout::offset_by_one ? 1 : 0;
+  for (int i = t.rank - 1; i >= 0; --i) {
+    const bool inner = i == t.rank - 1;
+    t.stride[i] = stride;
+    stride = std::max<int64_t>(stride * t.shape[i], 1) + (inner ? pad : pad / 4);
+    if (inner && t.rank > 1) continue;
+    if (layout == Layout::expanded) t.stride[i] = 0;
+    if (layout == Layout::reversed)
+      first += std::max<int64_t>(t.shape[i] - 1, 0) * t.stride[i], t.stride[i] = -t.stride[i];
+  }
+  auto buffer = std::make_shared<GuardedBuffer>(static_cast<size_t>((stride + first) * size), 0);
+  t.data = buffer->data() + first * size;
+  return {&f, key, t, std::move(buffer)};
+}
+
+void Problem::add_field(const Field& f, int32_t storage_dtype) {
+  const int32_t dtype = dtype_of_field(f, storage_dtype);
+  if (f.is_list()) {
+    auto& views = *lists_.emplace_back(std::make_unique<std::vector<tc_tensor>>());
+    for (size_t i = 0; i < case_.list_shapes.size(); ++i) {
+      tensors_.push_back(make(f, fmt::format("{}[{}]", f.name, i), case_.list_shapes[i], dtype, Layout::dense));
+      views.push_back(tensors_.back().view);
+    }
+    const tc_tensor* data = views.data();
+    const auto count = static_cast<int64_t>(views.size());
+    std::memcpy(args_.get() + f.offset, &data, sizeof data);
+    std::memcpy(args_.get() + f.count_offset, &count, sizeof count);
+    return;
+  }
+  const auto found = case_.layouts.find(f.name);
+  const bool own_layout = reals_ == Reals::storage && found != case_.layouts.end();
+  Tensor t = make(f, std::string(f.name), shape_of(f), dtype, own_layout ? found->second : Layout::dense);
+  if (const auto alias = case_.in_place.find(f.name); reals_ == Reals::storage && alias != case_.in_place.end())
+    for (const Tensor& input : tensors_)
+      if (input.field->name == alias->second) t.view = input.view, t.buffer = input.buffer;
+  std::memcpy(args_.get() + f.offset, &t.view, sizeof t.view);
+  tensors_.push_back(std::move(t));
+}
+
+void Problem::for_each(const std::function<void(const Field&, const std::string&, const tc_tensor&)>& visit) const {
+  for (const Tensor& t : tensors_) visit(*t.field, t.key, t.view);
+}
+
+bool Problem::reads(const Field& f) const {
+  if (f.is_read()) return true;
+  if (!f.accumulates) return false;
+  const auto found = case_.scalars.find("accumulate");
+  return found != case_.scalars.end() && found->second != 0;
+}
+
+void Problem::write_inputs(const Values& values) {
+  for (const Tensor& t : tensors_)
+    if (reads(*t.field)) write_all(t.view, values.at(t.key));
+}
+
+Values Problem::outputs() const {
+  Values v;
+  for (const Tensor& t : tensors_)
+    if (t.field->is_written()) v[t.key] = read_all(t.view);
+  return v;
+}
+
+void Problem::take_snapshots() {
+  for (Tensor& t : tensors_) t.buffer->take_snapshot();
+}
+
+bool Problem::unchanged() const {
+  return std::all_of(tensors_.begin(), tensors_.end(), [](const Tensor& t) { return t.buffer->unchanged(); });
+}
+
+std::string Problem::written_out_of_place() {
+  for (Tensor& t : tensors_)
+    if (t.field->is_written())
+      for_each_element(t.view, [&](const void* p, int64_t) { t.buffer->accept(p, tc_dtype_size(t.view.dtype)); });
+  for (Tensor& t : tensors_)
+    if (!t.buffer->unchanged())
+      return fmt::format("bytes of {}, or around it, were written that are not an output's", t.key);
+  return {};
+}
+
+Values random_inputs(const Pass& pass, const Case& c, int32_t storage_dtype) {
+  const Problem shapes(pass, c, storage_dtype, Reals::storage);
+  Values all;
+  shapes.for_each([&](const Field& f, const std::string& key, const tc_tensor& t) {
+    if (!shapes.reads(f)) return;
+    Random random(name_hash(key));
+    const auto found = c.fills.find(f.name);
+    if (found == c.fills.end() && !is_float(t.dtype))
+      fail(TC_ERR_INTERNAL, "{}: the case gives no fill for {}", pass.name, f.name);
+    const Fill fill = found == c.fills.end() ? normal() : found->second;
+    const auto layout = c.layouts.find(f.name);
+    const bool repeated = layout != c.layouts.end() && layout->second == Layout::expanded;
+    auto& list = all[key];
+    list.resize(static_cast<size_t>(element_count(t)));
+    const int64_t period = !repeated ? element_count(t) : t.rank > 1 ? t.shape[t.rank - 1] : 1;
+    for (int64_t i = 0; i < element_count(t); ++i)
+      list[static_cast<size_t>(i)] =
+          i < period ? rounded(fill(c, random, i), t.dtype) : list[static_cast<size_t>(i % period)];
+  });
+  return all;
+}
+
+}  // namespace tc::testing

@@ -1,0 +1,78 @@
+// One call's arguments with tensors of their own: made from a schema and a case, poisoned and guarded.
+#pragma once
+#include <memory>
+
+#include "traincore/testing/cases.h"
+
+namespace tc::testing {
+
+// Memory with guard bytes around what a call may touch, and a copy of it all to compare with afterwards.
+class GuardedBuffer {
+ public:
+  GuardedBuffer(size_t bytes, size_t offset);
+  std::byte* data() { return bytes_.get() + kGuard + offset_; }
+  void take_snapshot();
+  // Element `p` was legitimately written: the snapshot takes its new value.
+  void accept(const void* p, size_t size);
+  bool unchanged() const;
+
+ private:
+  static constexpr size_t kGuard = 256;
+  struct Free {
+    void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{64}); }
+  };
+  size_t size_, offset_;
+  std::unique_ptr<std::byte, Free> bytes_;
+  std::vector<std::byte> snapshot_;
+};
+
+enum class Reals { storage, f64, f32 };  // the case's own dtypes, or every float tensor widened for an oracle
+
+// The values of a case's tensors, by field name; "name[i]" in a list.
+using Values = std::map<std::string, std::vector<double>, std::less<>>;
+
+class Problem {
+ public:
+  Problem(const Pass& pass, const Case& c, int32_t storage_dtype, Reals reals);
+  Problem(const Problem&) = delete;
+  Problem& operator=(const Problem&) = delete;
+
+  void* args() { return args_.get(); }
+  bool has(const Field& f) const;
+  // Visits every tensor that the call was given: (field, key in Values, tensor).
+  void for_each(const std::function<void(const Field&, const std::string&, const tc_tensor&)>& visit) const;
+  void write_inputs(const Values& values);  // in and state fields, and outputs that accumulate
+  Values outputs() const;                   // out, saved and state fields
+  void take_snapshots();
+  bool unchanged() const;  // not one byte, since the snapshots
+  // After the call: empty if only elements of outputs changed, else which tensor was written out of place.
+  std::string written_out_of_place();
+  const Pass& pass() const { return pass_; }
+  // An output, or one added to (reads its old value as well).
+  bool reads(const Field& f) const;
+
+ private:
+  struct Tensor {
+    const Field* field;
+    std::string key;
+    tc_tensor view;
+    std::shared_ptr<GuardedBuffer> buffer;
+  };
+  Tensor make(const Field& f, const std::string& key, const std::vector<int64_t>& shape, int32_t dtype, Layout layout);
+  void add_field(const Field& f, int32_t storage_dtype);
+  std::vector<int64_t> shape_of(const Field& f) const;
+  int32_t dtype_of_field(const Field& f, int32_t storage_dtype) const;
+
+  const Pass& pass_;
+  const Case& case_;
+  Reals reals_;
+  std::unique_ptr<std::byte[]> args_;
+  std::vector<Tensor> tensors_;
+  std::vector<std::unique_ptr<std::vector<tc_tensor>>> lists_;
+};
+
+// The random inputs of a pass, rounded to the dtypes they will be stored in. Equal names hold equal values in every
+// pass.
+Values random_inputs(const Pass& pass, const Case& c, int32_t storage_dtype);
+
+}  // namespace tc::testing
