@@ -1,0 +1,176 @@
+// traincore check: every op against its f64 oracle, on the user's own machine.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "traincore/core/fail.h"
+#include "traincore/testing/check.h"
+
+namespace tc::cli {
+namespace {
+
+using testing::CheckOptions;
+using testing::OpCases;
+using testing::Outcome;
+
+struct CheckFlags {
+  std::vector<std::string> ops;
+  std::string device = "cpu";
+  std::vector<std::string> dtypes;
+  bool quick = false, full = false, json = false;
+  bool numbers = false, grad = false, determinism = false, batch_invariance = false, mutants = false, refusals = false,
+       all = false;
+};
+
+// What one (pass, mode, dtype) came to.
+struct Line {
+  std::string op, pass, mode, dtype;
+  int64_t cases = 0, failed = 0;
+  double worst = 0;  // largest error / budget
+};
+
+class Tally {
+ public:
+  void add(const Outcome& o) {
+    if (lines_.empty() || lines_.back().pass != o.pass || lines_.back().mode != o.mode ||
+        lines_.back().dtype != o.dtype)
+      lines_.push_back({o.op, o.pass, o.mode, o.dtype});
+    Line& line = lines_.back();
+    ++line.cases;
+    if (o.budget > 0) line.worst = std::max(line.worst, o.error / o.budget);
+    if (o.ok()) return;
+    ++line.failed;
+    failures_.push_back(o);
+  }
+  int64_t failed() const { return static_cast<int64_t>(failures_.size()); }
+  int64_t total() const {
+    int64_t n = 0;
+    for (const Line& l : lines_) n += l.cases;
+    return n;
+  }
+  void print() const {
+    Table table({"pass", "mode", "dtype", "checks", "failed", "worst error / budget"});
+    for (const Line& l : lines_)
+      table.add({l.pass, l.mode, l.dtype, fmt::format("{:>6}", l.cases),
+                 l.failed ? bad(fmt::format("{:>6}", l.failed)) : fmt::format("{:>6}", 0),
+                 l.worst > 0 ? fmt::format("{:.2f}", l.worst) : ""});
+    table.print();
+    constexpr size_t kShown = 20;
+    for (size_t i = 0; i < failures_.size() && i < kShown; ++i) {
+      const Outcome& o = failures_[i];
+      fmt::print("{} {} {} {} [{}] {}: {}\n", bad("FAIL"), o.pass, o.mode, o.dtype, o.case_text, o.field, o.message);
+    }
+    if (failures_.size() > kShown) fmt::print("... and {} more; --json lists all\n", failures_.size() - kShown);
+    fmt::print("{} passed, {} failed\n", total() - failed(), failed());
+  }
+  nlohmann::json json() const {
+    nlohmann::json j{{"checks", nlohmann::json::array()},
+                     {"failures", nlohmann::json::array()},
+                     {"total", total()},
+                     {"failed", failed()}};
+    for (const Line& l : lines_)
+      j["checks"].push_back({{"op", l.op},
+                             {"pass", l.pass},
+                             {"mode", l.mode},
+                             {"dtype", l.dtype},
+                             {"cases", l.cases},
+                             {"failed", l.failed},
+                             {"worst_error_over_budget", l.worst}});
+    for (const Outcome& o : failures_)
+      j["failures"].push_back({{"pass", o.pass},
+                               {"mode", o.mode},
+                               {"dtype", o.dtype},
+                               {"case", o.case_text},
+                               {"field", o.field},
+                               {"error", o.error},
+                               {"budget", o.budget},
+                               {"message", o.message}});
+    return j;
+  }
+
+ private:
+  std::vector<Line> lines_;
+  std::vector<Outcome> failures_;
+};
+
+CheckOptions options_of(const CheckFlags& flags) {
+  CheckOptions options;
+  options.effort = flags.full ? testing::Effort::full : flags.quick ? testing::Effort::quick : testing::Effort::normal;
+  if (flags.device != "cpu") fail(TC_ERR_NO_DEVICE, "check: --device {}: this build serves only cpu", flags.device);
+  if (flags.dtypes.empty()) return options;
+  options.dtypes.clear();
+  for (const std::string& name : flags.dtypes) {
+    const size_t before = options.dtypes.size();
+    for (const int32_t d : {TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16})
+      if (name == tc_dtype_name(d)) options.dtypes.push_back(d);
+    if (options.dtypes.size() == before)
+      fail(TC_ERR_UNSUPPORTED_DTYPE, "check: --dtype {}: choose from f32, bf16, f16", name);
+  }
+  return options;
+}
+
+std::vector<const OpCases*> ops_of(const CheckFlags& flags) {
+  std::vector<const OpCases*> ops;
+  for (const OpCases* op : testing::all_cases())
+    if (flags.ops.empty()) ops.push_back(op);
+  for (const std::string& name : flags.ops) {
+    const OpCases* op = testing::find_op(name);
+    std::string known;
+    for (const OpCases* o : testing::all_cases()) known.append(known.empty() ? "" : ", ").append(o->name);
+    if (!op) fail(TC_ERR_INVALID_ARG, "check: there is no op {}; these are: {}", name, known);
+    ops.push_back(op);
+  }
+  return ops;
+}
+
+void run_check(const CheckFlags& flags) {
+  CheckOptions options = options_of(flags);
+  Tally tally;
+  const auto report = [&](const Outcome& o) { tally.add(o); };
+  const bool chosen = flags.grad || flags.determinism || flags.batch_invariance || flags.mutants || flags.refusals;
+  for (const OpCases* op : ops_of(flags)) {
+    const auto mode = [&](const char* name, bool wanted, auto check) {
+      if (!wanted && !flags.all) return;
+      Progress progress(fmt::format("{} {}", op->name, name));
+      options.progress = [&](int64_t done, int64_t total) { progress.show(done, total); };
+      check(*op, options, report);
+    };
+    mode("numbers", flags.numbers || !chosen, testing::check_numbers);
+    mode("grad", flags.grad, testing::check_gradients);
+    mode("determinism", flags.determinism, testing::check_determinism);
+    mode("batch-invariance", flags.batch_invariance, testing::check_batch_invariance);
+    mode("mutants", flags.mutants, testing::check_mutants);
+    mode("refusals", flags.refusals, testing::check_refusals);
+  }
+  if (flags.json)
+    fmt::print("{}\n", tally.json().dump(2));
+  else
+    tally.print();
+  if (tally.failed() > 0) throw Exit{kFailed};
+}
+
+}  // namespace
+
+void add_check(CLI::App& app) {
+  auto* command = app.add_subcommand(
+      "check", "Hold ops against their f64 oracle on this machine; exit status 1 if any check fails");
+  auto flags = std::make_shared<CheckFlags>();
+  command->add_option("op", flags->ops, "ops to check (default: all)");
+  command->add_option("--device", flags->device, "cpu")->capture_default_str();
+  command->add_option("--dtype", flags->dtypes, "f32, bf16, f16 (default: all three)")->delimiter(',');
+  command->add_flag("--quick", flags->quick, "few small cases, for sanitizers and CI");
+  command->add_flag("--full", flags->full, "up to 2^26 elements a case");
+  command->add_flag("--numbers", flags->numbers, "errors against the oracle (the default if no mode is named)");
+  command->add_flag("--grad", flags->grad, "the backward oracle against central differences of the forward one");
+  command->add_flag("--determinism", flags->determinism, "same bits whatever the threads and the scratch");
+  command->add_flag("--batch-invariance", flags->batch_invariance, "a row's bits do not depend on other rows");
+  command->add_flag("--mutants", flags->mutants, "deliberately wrong kernels are caught");
+  command->add_flag("--refusals", flags->refusals, "bad arguments are refused and nothing is written");
+  command->add_flag("--all", flags->all, "every mode");
+  command->add_flag("--json", flags->json, "for machines");
+  command->callback([flags] { run_check(*flags); });
+}
+
+}  // namespace tc::cli

@@ -1,0 +1,23 @@
+// traincore: the command line over the library.
+#include <fmt/core.h>
+
+#include "cli/command.h"
+#include "traincore/core/error.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"TrainCore: transformer training kernels, checked and measured on your own machine"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", tc_version());
+  tc::cli::add_check(app);
+  try {
+    app.parse(argc, argv);
+    return tc::cli::kOk;
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? tc::cli::kOk : tc::cli::kRefused;
+  } catch (const tc::cli::Exit& e) {
+    return e.status;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "traincore: {}\n", e.what());
+    return tc::cli::kRefused;
+  }
+}
