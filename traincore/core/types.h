@@ -56,6 +56,19 @@ typedef enum tc_dtype_t {
   TC_DTYPE_I16 = 13
 } tc_dtype_t;
 
+/* Activations, of tcx_activation_* and of a matrix product's epilogue. */
+typedef enum tc_activation_t {
+  TC_ACTIVATION_NONE = 0,
+  TC_ACTIVATION_SILU = 1,       /* x sigmoid(x)                                         */
+  TC_ACTIVATION_SIGMOID = 2,    /* 1 / (1 + e^-x)                                       */
+  TC_ACTIVATION_GELU_TANH = 3,  /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))        */
+  TC_ACTIVATION_GELU_ERF = 4,   /* x/2 (1 + erf(x / sqrt(2)))                           */
+  TC_ACTIVATION_QUICK_GELU = 5, /* x sigmoid(1.702 x)                                   */
+  TC_ACTIVATION_RELU = 6,       /* max(x, 0); the derivative at +-0 is 0                */
+  TC_ACTIVATION_RELU2 = 7,      /* max(x, 0)^2                                          */
+  TC_ACTIVATION_TANH = 8
+} tc_activation_t;
+
 enum { TC_CPU = 0, TC_CUDA = 1 };                                       /* tc_tensor.device     */
 enum { TC_RUN_TO_RUN = 0, TC_BATCH_INVARIANT = 1, TC_UNORDERED = 2 };   /* tc_exec.determinism  */
 enum { TC_STANDARD = 0, TC_STRICT = 1, TC_FAST = 2 };                   /* tc_exec.precision    */
