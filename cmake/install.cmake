@@ -1,0 +1,25 @@
+# find_package(TrainCore) and pkg-config traincore. Public headers: the core vocabulary and, of each op, <op>/<op>.h.
+include(CMakePackageConfigHelpers)
+set(public_headers traincore/core/types.h traincore/core/call.h traincore/core/error.h)
+foreach(op ${op_names})
+  list(APPEND public_headers traincore/ops/${op}/${op}.h)
+endforeach()
+foreach(header ${public_headers})
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+endforeach()
+
+install(TARGETS traincore_library EXPORT TrainCore)
+if(TARGET traincore)
+  install(TARGETS traincore traincore_check)
+  set_target_properties(traincore PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+endif()
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/TrainCore)
+install(EXPORT TrainCore NAMESPACE TrainCore:: FILE TrainCoreTargets.cmake DESTINATION ${package_dir})
+file(WRITE ${PROJECT_BINARY_DIR}/TrainCoreConfig.cmake "include(\${CMAKE_CURRENT_LIST_DIR}/TrainCoreTargets.cmake)\n")
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/TrainCoreConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/TrainCoreConfig.cmake ${PROJECT_BINARY_DIR}/TrainCoreConfigVersion.cmake DESTINATION ${package_dir})
+
+configure_file(${CMAKE_CURRENT_LIST_DIR}/traincore.pc.in ${PROJECT_BINARY_DIR}/traincore.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/traincore.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

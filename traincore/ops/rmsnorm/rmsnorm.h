@@ -45,11 +45,15 @@ typedef struct tcx_rmsnorm_backward_args {
 } tcx_rmsnorm_backward_args;
 
 static inline tcx_rmsnorm_forward_args tcx_rmsnorm_forward_args_default(void) {
-  tcx_rmsnorm_forward_args a = {sizeof a};
+  tcx_rmsnorm_forward_args a;
+  memset(&a, 0, sizeof a);
+  a.size = (uint32_t)sizeof a;
   return a;
 }
 static inline tcx_rmsnorm_backward_args tcx_rmsnorm_backward_args_default(void) {
-  tcx_rmsnorm_backward_args a = {sizeof a};
+  tcx_rmsnorm_backward_args a;
+  memset(&a, 0, sizeof a);
+  a.size = (uint32_t)sizeof a;
   return a;
 }
 
