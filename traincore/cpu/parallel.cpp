@@ -3,15 +3,50 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
+
+namespace tc {
+namespace {
+
+// The first exception that leaves any thread's body; an exception must not leave an OpenMP region itself.
+class FirstException {
+ public:
+  template <class F>
+  void guard(F&& body) noexcept {
+    if (thrown_.load(std::memory_order_relaxed)) return;
+    try {
+      body();
+    } catch (...) {
+      if (!thrown_.exchange(true)) first_ = std::current_exception();
+    }
+  }
+  void rethrow() const {
+    if (first_) std::rethrow_exception(first_);
+  }
+
+ private:
+  std::atomic<bool> thrown_ = false;
+  std::exception_ptr first_;
+};
+
+}  // namespace
 
 // OpenMP lives here and not in a file compiled once per SIMD target: outlined regions lose the target attribute.
-void tc::parallel_for(int64_t count, int threads, FunctionRef<void(int64_t)> body) {
+void parallel_for(int64_t count, int threads, FunctionRef<void(int64_t)> body) {
   const int wanted = threads > 0 ? threads : omp_get_max_threads();
   const int team = static_cast<int>(std::min<int64_t>(wanted, count));
   if (team <= 1 || omp_in_parallel()) {
     for (int64_t i = 0; i < count; ++i) body(i);
     return;
   }
+  FirstException failure;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(team)
-  for (int64_t i = 0; i < count; ++i) body(i);
+  for (int64_t i = 0; i < count; ++i) failure.guard([&] { body(i); });
+  failure.rethrow();
 }
+
+SingleThread::SingleThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+SingleThread::~SingleThread() { omp_set_num_threads(before_); }
+
+}  // namespace tc

@@ -1,4 +1,5 @@
-// Splitting work over threads. How work is split depends on its size alone, so results never depend on the thread count.
+// Splitting work over threads. How work is split depends on its size alone, so results never depend on the thread
+// count.
 #pragma once
 #include <cstdint>
 
@@ -7,8 +8,21 @@
 namespace tc {
 
 // body(i) exactly once for every i in [0, count), on up to `threads` threads (0 = all cores). Inside another
-// parallel_for it runs on the calling thread. Exceptions must not leave body.
+// parallel_for it runs on the calling thread. Once body has thrown, indices not yet begun may be left out, and the
+// first exception leaves parallel_for.
 void parallel_for(int64_t count, int threads, FunctionRef<void(int64_t)> body);
+
+// While it lives, a library that uses OpenMP works on the calling thread alone.
+class SingleThread {
+ public:
+  SingleThread();
+  ~SingleThread();
+  SingleThread(const SingleThread&) = delete;
+  SingleThread& operator=(const SingleThread&) = delete;
+
+ private:
+  int before_;
+};
 
 // [0, n) cut into blocks of `size` (the last may be shorter): body(begin, end).
 template <class F>
