@@ -41,6 +41,8 @@ const Pass& find_pass(std::string_view op, std::string_view pass);
 // Shared by the modes.
 using Runner = std::function<tc_status_t(const void* args, const tc_exec& exec)>;
 Runner kernel_runner(const Pass& pass);
+// The <name>_forward that belongs to a <name>_backward; NULL for any other pass.
+const PassCases* forward_of(const OpCases& op, const PassCases& pass);
 // The inputs of `pass` for a case: random ones, and for a backward what the forward oracle saved.
 Values inputs_of(const OpCases& op, const PassCases& pass, const Case& c, int32_t storage_dtype);
 void run_numbers(const OpCases& op, const PassCases& pass, const Case& c, int32_t dtype, const Runner& run,

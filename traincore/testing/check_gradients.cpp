@@ -1,4 +1,5 @@
 // The backward oracle against central differences of the forward oracle, both in f64, before any kernel is trusted.
+#include <algorithm>
 #include <cmath>
 
 #include "traincore/core/fail.h"
@@ -80,30 +81,36 @@ Case tamed(const OpCases& op, const Pair& p, Case c) {
   return c;
 }
 
+// Every gradient that the backward oracle gives in one case.
+void check_case(const OpCases& op, const Pair& p, const Case& c, const Report& report) {
+  const Values inputs = random_inputs(*p.forward, c, TC_DTYPE_F32);
+  int64_t largest = 0;
+  for (const auto& [key, values] : inputs) largest = std::max(largest, static_cast<int64_t>(values.size()));
+  if (largest > kLargest) return;
+  const Values cotangents = random_inputs(*p.backward, c, TC_DTYPE_F32);
+  for (const auto& [key, gradient] : derived(p, c, inputs, cotangents)) {
+    const std::string name = key.substr(1);
+    if (!inputs.contains(name) || op.constant_inputs.contains(name)) continue;
+    report({std::string(op.name), std::string(p.backward->name), "grad", "f64", "cpu", c.text(), key, 0, 0,
+            compare_input(p, c, inputs, cotangents, name, gradient)});
+  }
+}
+
 }  // namespace
 
 void check_gradients(const OpCases& op, const CheckOptions& options, const Report& report) {
-  Pair p{};
-  for (const PassCases& cases : op.passes) {
-    (cases.pass.ends_with("_backward") ? p.backward : p.forward) = &find_pass(op.name, cases.pass);
-    (cases.pass.ends_with("_backward") ? p.backward_cases : p.forward_cases) = &cases;
-  }
-  if (!p.backward || !p.forward) return;
   const std::vector<Case> list = op.list(Effort::quick);
+  const auto pairs = std::count_if(op.passes.begin(), op.passes.end(),
+                                   [&](const PassCases& cases) { return forward_of(op, cases) != nullptr; });
+  const int64_t total = pairs * static_cast<int64_t>(list.size());
   int64_t done = 0;
-  for (const Case& original : list) {
-    if (options.progress) options.progress(++done, static_cast<int64_t>(list.size()));
-    const Case c = tamed(op, p, original);
-    const Values inputs = random_inputs(*p.forward, c, TC_DTYPE_F32);
-    int64_t largest = 0;
-    for (const auto& [key, values] : inputs) largest = std::max(largest, static_cast<int64_t>(values.size()));
-    if (largest > kLargest) continue;
-    const Values cotangents = random_inputs(*p.backward, c, TC_DTYPE_F32);
-    for (const auto& [key, gradient] : derived(p, c, inputs, cotangents)) {
-      const std::string name = key.substr(1);
-      if (!inputs.contains(name) || op.constant_inputs.contains(name)) continue;
-      report({std::string(op.name), std::string(p.backward->name), "grad", "f64", "cpu", c.text(), key, 0, 0,
-              compare_input(p, c, inputs, cotangents, name, gradient)});
+  for (const PassCases& cases : op.passes) {
+    const PassCases* forward = forward_of(op, cases);
+    if (!forward) continue;
+    const Pair p{&find_pass(op.name, forward->pass), &find_pass(op.name, cases.pass), forward, &cases};
+    for (const Case& c : list) {
+      check_case(op, p, tamed(op, p, c), report);
+      if (options.progress) options.progress(++done, total);
     }
   }
 }

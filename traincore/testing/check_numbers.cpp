@@ -27,16 +27,14 @@ Runner kernel_runner(const Pass& pass) {
   return [&pass](const void* args, const tc_exec& exec) { return call(pass, args, &exec); };
 }
 
-namespace {
-
 const PassCases* forward_of(const OpCases& op, const PassCases& pass) {
-  if (!pass.pass.ends_with("_backward")) return nullptr;
+  constexpr std::string_view kBackward = "_backward";
+  if (!pass.pass.ends_with(kBackward)) return nullptr;
+  const std::string_view stem = pass.pass.substr(0, pass.pass.size() - kBackward.size());
   for (const PassCases& other : op.passes)
-    if (other.pass.ends_with("_forward")) return &other;
+    if (other.pass.starts_with(stem) && other.pass.substr(stem.size()) == "_forward") return &other;
   return nullptr;
 }
-
-}  // namespace
 
 Values inputs_of(const OpCases& op, const PassCases& cases, const Case& c, int32_t storage_dtype) {
   const Pass& pass = find_pass(op.name, cases.pass);

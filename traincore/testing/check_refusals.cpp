@@ -70,7 +70,9 @@ class Refusals {
     edit(TC_ERR_INVALID_SHAPE, "rank 9", [](tc_tensor& x) { x.rank = TC_MAX_RANK + 1; });
     edit(TC_ERR_INVALID_SHAPE, "rank -1", [](tc_tensor& x) { x.rank = -1; });
     edit(TC_ERR_INVALID_ARG, "device 7", [](tc_tensor& x) { x.device = 7; });
-    if (element_count(t) > 0) edit(TC_ERR_INVALID_ARG, "NULL data", [](tc_tensor& x) { x.data = nullptr; });
+    const bool absent_without_data = t.rank == 0 && f.is_optional;
+    if (element_count(t) > 0 && !absent_without_data)
+      edit(TC_ERR_INVALID_ARG, "NULL data", [](tc_tensor& x) { x.data = nullptr; });
     if (tc_dtype_size(t.dtype) > 1)
       edit(TC_ERR_INVALID_ARG, "misaligned", [](tc_tensor& x) { x.data = static_cast<std::byte*>(x.data) + 1; });
     if (t.rank == 0) return;
