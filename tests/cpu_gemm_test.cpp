@@ -103,10 +103,10 @@ void expect_right(const Problem& p) {
   Stored before(p.m, p.n, p.c_dtype, p.c, p.offset, 3);
   if (p.beta == 0) std::fill(before.bytes.begin(), before.bytes.end(), 0xff);
   Stored c = before;
-  gemm(p.m, p.n, p.k, p.alpha, a.input(), b.input(), p.beta, c.output(), 1);
+  run_gemm({p.m, p.n, p.k, a.input(), b.input(), c.output(), p.alpha, p.beta}, 1);
   for (const int threads : {2, 3}) {
     Stored again = before;
-    gemm(p.m, p.n, p.k, p.alpha, a.input(), b.input(), p.beta, again.output(), threads);
+    run_gemm({p.m, p.n, p.k, a.input(), b.input(), again.output(), p.alpha, p.beta}, threads);
     ASSERT_EQ(c.bytes, again.bytes) << threads << " threads";
   }
   const std::vector<double> av = a.values(), bv = b.values();
@@ -195,7 +195,8 @@ TEST(Gemm, AlphaZeroDoesNotReadTheInputs) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> a(6, nan), b(8, nan);
   std::vector<float> c(12, 2);
-  gemm(3, 4, 2, 0, {a.data(), TC_DTYPE_F32, 2, 1}, {b.data(), TC_DTYPE_F32, 4, 1}, 3, {c.data(), TC_DTYPE_F32, 4}, 1);
+  run_gemm({3, 4, 2, {a.data(), TC_DTYPE_F32, 2, 1}, {b.data(), TC_DTYPE_F32, 4, 1}, {c.data(), TC_DTYPE_F32, 4}, 0, 3},
+           1);
   for (const float value : c) EXPECT_EQ(value, 6);
 }
 
@@ -204,7 +205,7 @@ void expect_epilogue(int64_t m, int64_t n, int64_t k, int32_t dtype) {
   Stored a(m, k, dtype, Order::rows, 0, 1), b(k, n, dtype, Order::rows, 0, 2), c(m, n, dtype, Order::rows, 0, 3);
   std::vector<float> sums(static_cast<size_t>(m * n));  // the product without the epilogue, unrounded
   for (int64_t i = 0; i < m * n; ++i) sums[static_cast<size_t>(i)] = c(i / n, i % n);
-  gemm(m, n, k, 0.5f, a.input(), b.input(), 1, {sums.data(), TC_DTYPE_F32, n}, 1);
+  run_gemm({m, n, k, a.input(), b.input(), {sums.data(), TC_DTYPE_F32, n}, 0.5f, 1}, 1);
 
   const auto bend = [](float value, int64_t i, int64_t j) { return 2 * value + static_cast<float>(i % 7 - j % 5); };
   const auto bend_tile = [&](const GemmTile& t) {
@@ -215,7 +216,7 @@ void expect_epilogue(int64_t m, int64_t n, int64_t k, int32_t dtype) {
       }
   };
   const GemmEpilogue epilogue = bend_tile;
-  gemm(m, n, k, 0.5f, a.input(), b.input(), 1, c.output(), 2, &epilogue);
+  run_gemm({m, n, k, a.input(), b.input(), c.output(), 0.5f, 1, &epilogue}, 2);
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
       const double want = bend(sums[static_cast<size_t>(i * n + j)], i, j);
@@ -237,7 +238,7 @@ TEST(Gemm, RunsInsideAParallelLoop) {
   const GemmInput left = a.input(), right = b.input();
   std::vector<std::vector<float>> results(kCount + 1, std::vector<float>(kSize * kSize));
   const auto run = [&](int64_t i) {
-    gemm(kSize, kSize, kSize, 1, left, right, 0, {results[static_cast<size_t>(i)].data(), TC_DTYPE_F32, kSize}, 0);
+    run_gemm({kSize, kSize, kSize, left, right, {results[static_cast<size_t>(i)].data(), TC_DTYPE_F32, kSize}}, 0);
   };
   run(kCount);
   parallel_for(kCount, 3, run);

@@ -13,34 +13,14 @@
 namespace tc {
 namespace {
 
-// How the work is cut: tiles of C, and K into panels that are summed in order. Where C has too few tiles to share out,
-// K is first cut into parts, each summed apart.
-struct Plan {
-  int64_t tile_m, tile_n, tiles_n, tiles, parts, part_k;
-};
-
 constexpr int64_t kPanel = 512;  // along K: what one call of oneDNN sums
 constexpr int64_t kMinPart = 4 * kPanel;
 
 constexpr int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
 constexpr int64_t round_up(int64_t n, int64_t multiple) { return blocks(n, multiple) * multiple; }
-
-Plan plan_of(int64_t m, int64_t n, int64_t k) {
-  constexpr int64_t kEnough = 16;  // tiles, for the threads of a socket
-  constexpr struct {
-    int64_t m, n;
-  } kTiles[] = {{512, 256}, {256, 128}, {128, 128}, {64, 64}};  // larger ones pack less
-  Plan p{};
-  for (const auto& tile : kTiles) {
-    p.tile_m = std::min(m, tile.m), p.tile_n = std::min(n, tile.n);
-    p.tiles_n = blocks(n, p.tile_n);
-    p.tiles = blocks(m, p.tile_m) * p.tiles_n;
-    if (p.tiles >= kEnough) break;
-  }
-  const int64_t wanted = p.tiles < kEnough / 2 ? std::clamp<int64_t>(k / kMinPart, 1, kEnough / p.tiles) : 1;
-  p.part_k = round_up(std::max<int64_t>(blocks(k, wanted), 1), kPanel);
-  p.parts = std::max<int64_t>(blocks(k, p.part_k), 1);
-  return p;
+// The size of tiles that share n out evenly, none larger than `largest`.
+constexpr int64_t even_tile(int64_t n, int64_t largest) {
+  return std::min(n, round_up(blocks(n, blocks(n, largest)), 16));
 }
 
 const void* at(const void* data, int32_t dtype, int64_t offset) {
@@ -106,14 +86,9 @@ void multiply(const GemmTile& c, int64_t k, float alpha, const Panel& a, const P
 }
 
 struct Call {
-  int64_t m, n, k;
-  float alpha;
-  const GemmInput &a, &b;
-  float beta;
-  const GemmOutput& c;
+  const Gemm& gemm;
   int threads;
-  const GemmEpilogue* epilogue;
-  Plan plan;
+  GemmPlan plan;
 
   int64_t tile_size() const { return plan.tile_m * plan.tile_n; }
   size_t panel_bytes() const {
@@ -121,10 +96,13 @@ struct Call {
   }
   GemmTile tile(int64_t index, float* values) const {
     const int64_t row = index / plan.tiles_n * plan.tile_m, col = index % plan.tiles_n * plan.tile_n;
-    const int64_t rows = std::min(plan.tile_m, m - row), cols = std::min(plan.tile_n, n - col);
+    const int64_t rows = std::min(plan.tile_m, gemm.m - row), cols = std::min(plan.tile_n, gemm.n - col);
     return {row, col, rows, cols, values, cols};
   }
-  void* stored(const GemmTile& t, int64_t i) const { return at(c.data, c.dtype, (t.row + i) * c.row_stride + t.col); }
+  void* stored(const GemmTile& t, int64_t i) const {
+    const GemmOutput& c = gemm.c;
+    return at(c.data, c.dtype, (t.row + i) * c.row_stride + t.col);
+  }
 };
 
 // t = alpha A B over [begin, end) of K, plus beta t.
@@ -134,25 +112,25 @@ void sum_k(const Call& call, const GemmTile& t, int64_t begin, int64_t end, floa
   float* const packed_b = packed_a + panel_size(call.plan.tile_m, kPanel);
   for (int64_t k = begin; k < end; k += kPanel) {
     const int64_t size = std::min(kPanel, end - k);
-    const Panel a = panel_of_a(call.a, t.row, k, t.rows, size, packed_a);
-    const Panel b = panel_of_b(call.b, k, t.col, size, t.cols, t.rows, packed_b);
-    multiply(t, size, call.alpha, a, b, k == begin ? beta : 1);
+    const Panel a = panel_of_a(call.gemm.a, t.row, k, t.rows, size, packed_a);
+    const Panel b = panel_of_b(call.gemm.b, k, t.col, size, t.cols, t.rows, packed_b);
+    multiply(t, size, call.gemm.alpha, a, b, k == begin ? beta : 1);
   }
 }
 
 // C = t + beta C, where t holds the whole sum.
 void finish(const Call& call, const GemmTile& t) {
-  const GemmOutput& c = call.c;
-  if (call.beta != 0) {
+  const GemmOutput& c = call.gemm.c;
+  if (call.gemm.beta != 0) {
     const ThreadScratch scratch(t.cols * sizeof(float));
     auto* const line = static_cast<float*>(scratch.data());
     for (int64_t i = 0; i < t.rows; ++i) {
       float* const sum = t.values + i * t.stride;
       widen(c.dtype, call.stored(t, i), t.cols, line);
-      for (int64_t j = 0; j < t.cols; ++j) sum[j] += call.beta * line[j];
+      for (int64_t j = 0; j < t.cols; ++j) sum[j] += call.gemm.beta * line[j];
     }
   }
-  if (call.epilogue) (*call.epilogue)(t);
+  if (call.gemm.epilogue) (*call.gemm.epilogue)(t);
   for (int64_t i = 0; i < t.rows; ++i) narrow(c.dtype, t.values + i * t.stride, t.cols, call.stored(t, i));
 }
 
@@ -161,9 +139,9 @@ void run_in_place(const Call& call) {
   parallel_for(call.plan.tiles, call.threads, [&](int64_t index) {
     GemmTile t = call.tile(index, nullptr);
     t.values = static_cast<float*>(call.stored(t, 0));
-    t.stride = std::max(call.c.row_stride, t.cols);
-    sum_k(call, t, 0, call.k, call.beta);
-    if (call.epilogue) (*call.epilogue)(t);
+    t.stride = std::max(call.gemm.c.row_stride, t.cols);
+    sum_k(call, t, 0, call.gemm.k, call.gemm.beta);
+    if (call.gemm.epilogue) (*call.gemm.epilogue)(t);
   });
 }
 
@@ -171,8 +149,8 @@ void run_apart(const Call& call) {
   parallel_for(call.plan.tiles, call.threads, [&](int64_t index) {
     const ThreadScratch scratch(call.tile_size() * sizeof(float));
     const GemmTile t = call.tile(index, static_cast<float*>(scratch.data()));
-    if (call.k == 0) std::fill_n(t.values, call.tile_size(), 0.0f);
-    sum_k(call, t, 0, call.k, 0);
+    if (call.gemm.k == 0) std::fill_n(t.values, call.tile_size(), 0.0f);
+    sum_k(call, t, 0, call.gemm.k, 0);
     finish(call, t);
   });
 }
@@ -184,7 +162,7 @@ void run_parts(const Call& call) {
   parallel_for(call.plan.tiles * parts, call.threads, [&](int64_t i) {
     const int64_t begin = i % parts * call.plan.part_k;
     const GemmTile t = call.tile(i / parts, sums + i * size);
-    sum_k(call, t, begin, std::min(call.k, begin + call.plan.part_k), 0);
+    sum_k(call, t, begin, std::min(call.gemm.k, begin + call.plan.part_k), 0);
   });
   parallel_for(call.plan.tiles, call.threads, [&](int64_t index) {
     float* const total = sums + index * parts * size;
@@ -197,12 +175,31 @@ void run_parts(const Call& call) {
 
 }  // namespace
 
-void gemm(int64_t m, int64_t n, int64_t k, float alpha, const GemmInput& a, const GemmInput& b, float beta,
-          const GemmOutput& c, int threads, const GemmEpilogue* epilogue) {
-  if (m == 0 || n == 0) return;
-  const Call call{m, n, k, alpha, a, b, beta, c, threads, epilogue, plan_of(m, n, k)};
+GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k) {
+  if (m == 0 || n == 0) return {};
+  constexpr int64_t kEnough = 16;  // tiles, for the threads of a socket
+  constexpr struct {
+    int64_t m, n;
+  } kTiles[] = {{512, 256}, {256, 128}, {128, 128}, {64, 64}};  // larger ones pack less
+  GemmPlan p{};
+  for (const auto& tile : kTiles) {
+    p.tile_m = even_tile(m, tile.m), p.tile_n = even_tile(n, tile.n);
+    p.tiles_n = blocks(n, p.tile_n);
+    p.tiles = blocks(m, p.tile_m) * p.tiles_n;
+    if (p.tiles >= kEnough) break;
+  }
+  const int64_t wanted = p.tiles < kEnough / 2 ? std::clamp<int64_t>(k / kMinPart, 1, kEnough / p.tiles) : 1;
+  p.part_k = round_up(std::max<int64_t>(blocks(k, wanted), 1), kPanel);
+  p.parts = std::max<int64_t>(blocks(k, p.part_k), 1);
+  return p;
+}
+
+void run_gemm(const Gemm& gemm, int threads) {
+  const Call call{gemm, threads, plan_gemm(gemm.m, gemm.n, gemm.k)};
+  if (call.plan.tiles == 0) return;
   if (call.plan.parts > 1) return run_parts(call);
-  const bool in_place = c.dtype == TC_DTYPE_F32 && (c.row_stride >= n || m == 1) && k > 0;
+  const GemmOutput& c = gemm.c;
+  const bool in_place = c.dtype == TC_DTYPE_F32 && (c.row_stride >= gemm.n || gemm.m == 1) && gemm.k > 0;
   return in_place ? run_in_place(call) : run_apart(call);
 }
 

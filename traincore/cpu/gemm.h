@@ -11,11 +11,12 @@
 
 namespace tc {
 
-// Element (i, j) is at data + i * row_stride + j * col_stride. Any strides; a transposed matrix has them swapped.
+// Element (i, j) is at data + i * row_stride + j * col_stride. Any strides.
 struct GemmInput {
   const void* data;
   int32_t dtype;
   int64_t row_stride, col_stride;
+  GemmInput transposed() const { return {data, dtype, col_stride, row_stride}; }
 };
 
 // Element (i, j) is at data + i * row_stride + j. Must not overlap the inputs.
@@ -36,9 +37,24 @@ struct GemmTile {
 // several threads.
 using GemmEpilogue = FunctionRef<void(const GemmTile&)>;
 
-// m, n, k >= 0. beta = 0 never reads C; k = 0 gives beta C; alpha = 0 does not read A and B. `threads` as in
-// parallel_for. Throws TC_ERR_PIPELINE if oneDNN fails.
-void gemm(int64_t m, int64_t n, int64_t k, float alpha, const GemmInput& a, const GemmInput& b, float beta,
-          const GemmOutput& c, int threads, const GemmEpilogue* epilogue = nullptr);
+struct Gemm {
+  int64_t m, n, k;  // >= 0; k = 0 gives beta C
+  GemmInput a, b;
+  GemmOutput c;
+  float alpha = 1;  // 0 does not read A and B
+  float beta = 0;   // 0 does not read C
+  const GemmEpilogue* epilogue = nullptr;
+};
+
+// On up to `threads` threads, as parallel_for. Throws TC_ERR_PIPELINE if oneDNN fails.
+void run_gemm(const Gemm& gemm, int threads);
+
+// How the work is cut: tiles of C, and K into panels that are summed in order. Where C has too few tiles to share out,
+// K is first cut into `parts`, each summed apart.
+struct GemmPlan {
+  int64_t tile_m, tile_n, tiles_n, tiles;
+  int64_t parts, part_k;
+};
+GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k);
 
 }  // namespace tc
