@@ -131,8 +131,7 @@ void Problem::for_each(const std::function<void(const Field&, const std::string&
 
 bool Problem::reads(const Field& f) const {
   if (f.is_read()) return true;
-  if (!f.accumulates) return false;
-  const auto found = case_.scalars.find("accumulate");
+  const auto found = case_.scalars.find(f.read_when);
   return found != case_.scalars.end() && found->second != 0;
 }
 

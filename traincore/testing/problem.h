@@ -48,7 +48,7 @@ class Problem {
   // After the call: empty if only elements of outputs changed, else which tensor was written out of place.
   std::string written_out_of_place();
   const Pass& pass() const { return pass_; }
-  // An output, or one added to (reads its old value as well).
+  // An input, or an output whose old value counts in this case.
   bool reads(const Field& f) const;
 
  private:
