@@ -6,7 +6,7 @@
 #include "traincore/core/view.h"
 #include "traincore/testing/cases.h"
 
-namespace tc::rmsnorm {
+namespace tc::ops::rmsnorm {
 
 using Forward = tcx_rmsnorm_forward_args;
 using Backward = tcx_rmsnorm_backward_args;
@@ -138,4 +138,4 @@ const testing::OpCases cases = {
                 {"dresidual_out ignored", "rmsnorm_backward", ignored_cotangent}},
 };
 
-}  // namespace tc::rmsnorm
+}  // namespace tc::ops::rmsnorm

@@ -12,7 +12,7 @@
 #include "traincore/ops/rmsnorm/plan.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tc::rmsnorm::HWY_NAMESPACE {
+namespace tc::ops::rmsnorm::HWY_NAMESPACE {
 namespace {
 
 using namespace tc::HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): the SIMD vocabulary of this target
@@ -118,16 +118,16 @@ void backward(const tcx_rmsnorm_backward_args& a, const tc_exec& exec) {
 }
 
 }  // namespace
-}  // namespace tc::rmsnorm::HWY_NAMESPACE
+}  // namespace tc::ops::rmsnorm::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tc::rmsnorm {
+namespace tc::ops::rmsnorm {
 
 HWY_EXPORT(forward);
 HWY_EXPORT(backward);
 void forward_cpu(const tcx_rmsnorm_forward_args& a, const tc_exec& exec) { HWY_DYNAMIC_DISPATCH(forward)(a, exec); }
 void backward_cpu(const tcx_rmsnorm_backward_args& a, const tc_exec& exec) { HWY_DYNAMIC_DISPATCH(backward)(a, exec); }
 
-}  // namespace tc::rmsnorm
+}  // namespace tc::ops::rmsnorm
 #endif

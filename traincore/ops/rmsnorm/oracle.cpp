@@ -5,7 +5,7 @@
 #include "traincore/core/view.h"
 #include "traincore/ops/rmsnorm/rmsnorm.h"
 
-namespace tc::rmsnorm {
+namespace tc::ops::rmsnorm {
 
 template <class Real>
 void forward_oracle(const tcx_rmsnorm_forward_args& a) {
@@ -58,4 +58,4 @@ template void forward_oracle<float>(const tcx_rmsnorm_forward_args&);
 template void backward_oracle<double>(const tcx_rmsnorm_backward_args&);
 template void backward_oracle<float>(const tcx_rmsnorm_backward_args&);
 
-}  // namespace tc::rmsnorm
+}  // namespace tc::ops::rmsnorm

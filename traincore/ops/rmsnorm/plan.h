@@ -4,7 +4,7 @@
 #include "traincore/core/view.h"
 #include "traincore/ops/rmsnorm/rmsnorm.h"
 
-namespace tc::rmsnorm {
+namespace tc::ops::rmsnorm {
 
 struct ForwardScratch {
   float* weight;  // [cols] in f32
@@ -24,4 +24,4 @@ inline BackwardScratch carve_backward(const tcx_rmsnorm_backward_args& a, Arena&
   return {arena.take<float>(given(a.weight) ? cols : 0), arena.take<float>(given(a.dweight) ? kSlabs * cols : 0)};
 }
 
-}  // namespace tc::rmsnorm
+}  // namespace tc::ops::rmsnorm

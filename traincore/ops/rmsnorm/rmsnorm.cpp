@@ -4,7 +4,7 @@
 #include "traincore/core/op.h"
 #include "traincore/ops/rmsnorm/plan.h"
 
-namespace tc::rmsnorm {
+namespace tc::ops::rmsnorm {
 
 using Forward = tcx_rmsnorm_forward_args;
 using Backward = tcx_rmsnorm_backward_args;
@@ -77,7 +77,7 @@ constexpr Pass list[] = {
 extern const std::span<const Pass> passes;
 const std::span<const Pass> passes = list;
 
-}  // namespace tc::rmsnorm
+}  // namespace tc::ops::rmsnorm
 
-TC_EXPORT_PASS(rmsnorm_forward, tc::rmsnorm::list[0])
-TC_EXPORT_PASS(rmsnorm_backward, tc::rmsnorm::list[1])
+TC_EXPORT_PASS(rmsnorm_forward, tc::ops::rmsnorm::list[0])
+TC_EXPORT_PASS(rmsnorm_backward, tc::ops::rmsnorm::list[1])
