@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 
 #include "hwy/highway.h"
@@ -29,12 +30,6 @@ using I32 = hn::RebindToSigned<F32>;
 using U16 = hn::Rebind<uint16_t, F32>;  // as many lanes as F32
 using V = hn::Vec<F32>;
 
-// x86 from AVX2 on converts f16 in hardware, exactly as numeric.h does; other targets follow numeric.h step by step.
-constexpr bool kHardwareF16 = HWY_TARGET <= HWY_AVX2;
-// Whether a masked load or store of T never touches the lanes that are off.
-template <class T>
-constexpr bool kMaskedAccess = HWY_TARGET <= HWY_AVX3 || (HWY_TARGET == HWY_AVX2 && sizeof(T) == 4);
-
 HWY_INLINE V set(float value) { return hn::Set(F32(), value); }
 HWY_INLINE int64_t lanes() { return static_cast<int64_t>(hn::Lanes(F32())); }
 
@@ -44,23 +39,31 @@ HWY_INLINE V widen(bf16, hn::Vec<U16> bits) {
   return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), bits)));
 }
 
+// x86 from AVX2 on converts f16 in hardware, exactly as numeric.h does; the others follow numeric.h step by step.
+#if HWY_TARGET <= HWY_AVX2
 HWY_INLINE V widen(f16, hn::Vec<U16> bits) {
-  if constexpr (kHardwareF16) {
-    return hn::PromoteTo(F32(), hn::BitCast(hn::Rebind<hwy::float16_t, F32>(), bits));
-  } else {
-    const U32 u;
-    const auto wide = hn::PromoteTo(u, bits);
-    const auto magnitude = hn::ShiftLeft<13>(hn::And(wide, hn::Set(u, 0x7fff)));
-    // The exponent bias differs by 112; the product is exact and normalises subnormals.
-    const auto finite = hn::BitCast(u, hn::Mul(hn::BitCast(F32(), magnitude), set(0x1p112f)));
-    const auto special = hn::Or(magnitude, hn::Set(u, 0x7f800000));
-    const auto quiet = hn::Or(special, hn::Set(u, 0x00400000));
-    const auto infinity = hn::Set(u, 0x7c00u << 13);
-    const auto value = hn::IfThenElse(hn::Eq(magnitude, infinity), special,
-                                      hn::IfThenElse(hn::Gt(magnitude, infinity), quiet, finite));
-    return hn::BitCast(F32(), hn::Or(value, hn::ShiftLeft<16>(hn::And(wide, hn::Set(u, 0x8000)))));
-  }
+  V v = hn::PromoteTo(F32(), hn::BitCast(hn::Rebind<hwy::float16_t, F32>(), bits));
+#if HWY_COMPILER_CLANG
+  // Clang sees through the conversion and would move comparisons of v to half precision, emulated lane by lane.
+  asm("" : "+v"(v.raw));
+#endif
+  return v;
 }
+#else
+HWY_INLINE V widen(f16, hn::Vec<U16> bits) {
+  const U32 u;
+  const auto wide = hn::PromoteTo(u, bits);
+  const auto magnitude = hn::ShiftLeft<13>(hn::And(wide, hn::Set(u, 0x7fff)));
+  // The exponent bias differs by 112; the product is exact and normalises subnormals.
+  const auto finite = hn::BitCast(u, hn::Mul(hn::BitCast(F32(), magnitude), set(0x1p112f)));
+  const auto special = hn::Or(magnitude, hn::Set(u, 0x7f800000));
+  const auto quiet = hn::Or(special, hn::Set(u, 0x00400000));
+  const auto infinity = hn::Set(u, 0x7c00u << 13);
+  const auto value =
+      hn::IfThenElse(hn::Eq(magnitude, infinity), special, hn::IfThenElse(hn::Gt(magnitude, infinity), quiet, finite));
+  return hn::BitCast(F32(), hn::Or(value, hn::ShiftLeft<16>(hn::And(wide, hn::Set(u, 0x8000)))));
+}
+#endif
 
 // Keeps the low half of every lane; the high halves are zero.
 HWY_INLINE hn::Vec<U16> low_halves(hn::Vec<U32> v) { return hn::DemoteTo(U16(), hn::BitCast(I32(), v)); }
@@ -75,27 +78,28 @@ HWY_INLINE hn::Vec<U16> narrow(bf16, V v) {
   return low_halves(hn::IfThenElse(hn::RebindMask(u, hn::IsNaN(v)), quiet, nearest));
 }
 
+#if HWY_TARGET <= HWY_AVX2
 HWY_INLINE hn::Vec<U16> narrow(f16, V v) {
-  if constexpr (kHardwareF16) {
-    return hn::BitCast(U16(), hn::DemoteTo(hn::Rebind<hwy::float16_t, F32>(), v));
-  } else {
-    const U32 u;
-    const auto bits = hn::BitCast(u, v);
-    const auto a = hn::And(bits, hn::Set(u, 0x7fffffff));
-    const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 0x8000));
-    const auto odd = hn::And(hn::ShiftRight<13>(a), hn::Set(u, 1));
-    const auto normal =
-        hn::ShiftRight<13>(hn::Sub(hn::Add(a, hn::Add(odd, hn::Set(u, 0xfff))), hn::Set(u, 0x38000000)));
-    // Below 2^-14 the last bit of 0.5f is that of a subnormal, so the sum rounds right.
-    const auto sum = hn::BitCast(u, hn::Add(hn::BitCast(F32(), a), set(0.5f)));
-    const auto subnormal = hn::Sub(sum, hn::Set(u, 0x3f000000));
-    const auto finite = hn::IfThenElse(hn::Lt(a, hn::Set(u, 0x38800000)), subnormal, normal);
-    const auto bounded = hn::IfThenElse(hn::Ge(a, hn::Set(u, 0x477ff000)), hn::Set(u, 0x7c00), finite);
-    const auto quiet = hn::Or(hn::Set(u, 0x7e00), hn::And(hn::ShiftRight<13>(a), hn::Set(u, 0x1ff)));
-    const auto value = hn::IfThenElse(hn::Gt(a, hn::Set(u, 0x7f800000)), quiet, bounded);
-    return low_halves(hn::Or(sign, value));
-  }
+  return hn::BitCast(U16(), hn::DemoteTo(hn::Rebind<hwy::float16_t, F32>(), v));
 }
+#else
+HWY_INLINE hn::Vec<U16> narrow(f16, V v) {
+  const U32 u;
+  const auto bits = hn::BitCast(u, v);
+  const auto a = hn::And(bits, hn::Set(u, 0x7fffffff));
+  const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 0x8000));
+  const auto odd = hn::And(hn::ShiftRight<13>(a), hn::Set(u, 1));
+  const auto normal = hn::ShiftRight<13>(hn::Sub(hn::Add(a, hn::Add(odd, hn::Set(u, 0xfff))), hn::Set(u, 0x38000000)));
+  // Below 2^-14 the last bit of 0.5f is that of a subnormal, so the sum rounds right.
+  const auto sum = hn::BitCast(u, hn::Add(hn::BitCast(F32(), a), set(0.5f)));
+  const auto subnormal = hn::Sub(sum, hn::Set(u, 0x3f000000));
+  const auto finite = hn::IfThenElse(hn::Lt(a, hn::Set(u, 0x38800000)), subnormal, normal);
+  const auto bounded = hn::IfThenElse(hn::Ge(a, hn::Set(u, 0x477ff000)), hn::Set(u, 0x7c00), finite);
+  const auto quiet = hn::Or(hn::Set(u, 0x7e00), hn::And(hn::ShiftRight<13>(a), hn::Set(u, 0x1ff)));
+  const auto value = hn::IfThenElse(hn::Gt(a, hn::Set(u, 0x7f800000)), quiet, bounded);
+  return low_halves(hn::Or(sign, value));
+}
+#endif
 
 // ---------------------------------------------------------------- one vector of a row
 
@@ -111,13 +115,28 @@ HWY_INLINE void store(T* p, V v) {
   hn::StoreU(narrow(T(), v), U16(), &p->bits);
 }
 
-// The first n <= lanes() elements; the lanes beyond read as 0.
+// Whether a masked load or store of T leaves the lanes that are off untouched.
+template <class T>
+constexpr bool kMaskedAccess = HWY_TARGET <= HWY_AVX3 || (HWY_TARGET == HWY_AVX2 && sizeof(T) == 4);
+
+// n < 2 kStep elements, in pieces of kStep, kStep / 2, ..., 1.
+template <size_t kStep, class T>
+HWY_INLINE void copy_pieces(const T* from, size_t n, T* to) {
+  if constexpr (kStep > 0) {
+    const size_t piece = n & kStep;
+    if (piece) std::memcpy(to, from, kStep * sizeof(T));
+    copy_pieces<kStep / 2>(from + piece, n, to + piece);
+  }
+}
+
+// The first n elements, 1 <= n <= lanes(); the lanes beyond read as 0.
 template <class T>
 HWY_INLINE V load_n(const T* p, int64_t n) {
   if (n == lanes()) return load(p);
   if constexpr (!kMaskedAccess<T>) {
-    T buffer[hn::MaxLanes(F32())] = {};
-    for (int64_t i = 0; i < n; ++i) buffer[i] = p[i];
+    constexpr size_t kLanes = hn::MaxLanes(F32());
+    T buffer[kLanes] = {};
+    copy_pieces<kLanes / 2>(p, n, buffer);
     return load(buffer);
   } else if constexpr (sizeof(T) == 4) {
     return hn::MaskedLoad(hn::FirstN(F32(), n), F32(), p);
@@ -126,14 +145,15 @@ HWY_INLINE V load_n(const T* p, int64_t n) {
   }
 }
 
-// Writes the first n <= lanes() elements and nothing else.
+// Writes the first n elements, 1 <= n <= lanes(), and nothing else.
 template <class T>
 HWY_INLINE void store_n(T* p, V v, int64_t n) {
   if (n == lanes()) return store(p, v);
   if constexpr (!kMaskedAccess<T>) {
-    T buffer[hn::MaxLanes(F32())];
+    constexpr size_t kLanes = hn::MaxLanes(F32());
+    T buffer[kLanes];
     store(buffer, v);
-    for (int64_t i = 0; i < n; ++i) p[i] = buffer[i];
+    copy_pieces<kLanes / 2>(buffer, n, p);
   } else if constexpr (sizeof(T) == 4) {
     hn::BlendedStore(v, hn::FirstN(F32(), n), F32(), p);
   } else {
@@ -189,7 +209,7 @@ HWY_INLINE float max_of_lanes(V v) {
 
 // f(at) for every vector of a row of n elements, in order.
 template <class F>
-HWY_INLINE void for_row(int64_t n, F&& f) {
+HWY_INLINE HWY_FLATTEN void for_row(int64_t n, F&& f) {
   const int64_t step = lanes();
   int64_t i = 0;
   for (; i + step <= n; i += step) f(Full{i});
@@ -202,7 +222,7 @@ HWY_INLINE void for_row(int64_t n, F&& f) {
 constexpr int64_t kSumBlock = 8192;
 
 template <size_t K, class F>
-HWY_INLINE std::array<float, K> sums_row(int64_t n, F&& f) {
+HWY_INLINE HWY_FLATTEN std::array<float, K> sums_row(int64_t n, F&& f) {
   constexpr int kWays = K <= 2 ? 4 : 2;  // independent chains hide the latency of the addition
   const int64_t step = lanes();
   std::array<double, K> total = {};
@@ -234,13 +254,13 @@ HWY_INLINE std::array<float, K> sums_row(int64_t n, F&& f) {
 
 // The sum of the terms f(at); as sums_row.
 template <class F>
-HWY_INLINE float sum_row(int64_t n, F&& f) {
-  return sums_row<1>(n, [&](auto at) HWY_ATTR { return std::array<V, 1>{f(at)}; })[0];
+HWY_INLINE HWY_FLATTEN float sum_row(int64_t n, F&& f) {
+  return sums_row<1>(n, [&](auto at) HWY_ATTR HWY_FLATTEN { return std::array<V, 1>{f(at)}; })[0];
 }
 
 // The largest f(at); NaN if any is NaN, -inf if n is 0.
 template <class F>
-HWY_INLINE float max_row(int64_t n, F&& f) {
+HWY_INLINE HWY_FLATTEN float max_row(int64_t n, F&& f) {
   constexpr int kWays = 4;
   const int64_t step = lanes();
   const V lowest = set(-std::numeric_limits<float>::infinity());
