@@ -46,11 +46,12 @@ int64_t Case::extent(std::string_view name) const {
 }
 
 bool Case::is_empty() const {
-  return std::any_of(dims.begin(), dims.end(), [](const auto& d) { return std::count(d.second.begin(), d.second.end(), 0) > 0; });
+  return std::any_of(dims.begin(), dims.end(),
+                     [](const auto& d) { return std::count(d.second.begin(), d.second.end(), 0) > 0; });
 }
 
 std::string Case::text() const {
-  static const char* const layout_names[] = {"dense", "padded", "offset", "expanded", "reversed"};
+  static const char* const layout_names[] = {"dense", "padded", "offset", "expanded", "reversed", "transposed"};
   std::string s;
   const auto add = [&](const std::string& word) { s.append(s.empty() ? "" : " ").append(word); };
   for (const auto& [name, extents] : dims) {

@@ -39,7 +39,7 @@ Fill constant(double value);
 Fill values(std::vector<double> list);       // exactly these, repeated if the tensor is longer
 Fill integers_below(std::string dimension);  // 0 .. extent of that dimension - 1
 
-enum class Layout { dense, padded_rows, offset_by_one, expanded, reversed };
+enum class Layout { dense, padded_rows, offset_by_one, expanded, reversed, transposed };
 
 struct Case {
   std::map<std::string, std::vector<int64_t>, std::less<>> dims;  // variadic dimensions have several extents
@@ -47,7 +47,7 @@ struct Case {
   std::set<std::string, std::less<>> given;  // the optional tensors that are there
   std::map<std::string, Fill, std::less<>> fills;
   std::map<std::string, Layout, std::less<>> layouts;
-  std::map<std::string, int32_t, std::less<>> dtypes;        // for fields whose dtype is not the case's
+  std::map<std::string, int32_t, std::less<>> dtypes;        // where not the case's; "grads[1]" is one of a list
   std::map<std::string, std::string, std::less<>> in_place;  // output -> the input whose memory it takes
   std::map<std::string, int, std::less<>> alternatives;      // field -> which alternative of its shape
   std::set<std::string, std::less<>> nonfinite, zero;        // outputs whose reference may hold Inf or NaN, or be 0

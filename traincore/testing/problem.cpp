@@ -48,7 +48,7 @@ std::vector<int64_t> Problem::shape_of(const Field& f) const {
   if (alternative == case_.alternatives.end())
     for (; chosen + 1 < f.shape.count() && !f.shape[chosen].when_field.empty(); ++chosen) {
       const auto when = std::find_if(pass_.fields.begin(), pass_.fields.end(),
-                                      [&](const Field& g) { return g.name == f.shape[chosen].when_field; });
+                                     [&](const Field& g) { return g.name == f.shape[chosen].when_field; });
       if (when != pass_.fields.end() && scalar_at(args_.get(), *when) == f.shape[chosen].when_value) break;
     }
   const ShapeAlternative& s = f.shape[chosen];
@@ -70,9 +70,11 @@ std::vector<int64_t> Problem::shape_of(const Field& f) const {
   return shape;
 }
 
-int32_t Problem::dtype_of_field(const Field& f, int32_t storage_dtype) const {
+int32_t Problem::dtype_of(const Field& f, const std::string& key, int32_t storage_dtype) const {
   int32_t d = f.dtypes.shared ? storage_dtype : -1;
-  if (const auto found = case_.dtypes.find(f.name); found != case_.dtypes.end()) d = found->second;
+  auto found = case_.dtypes.find(key);
+  if (found == case_.dtypes.end()) found = case_.dtypes.find(f.name);
+  if (found != case_.dtypes.end()) d = found->second;
   if (d < 0 && f.dtypes.has(storage_dtype) && f.role == Role::in) d = storage_dtype;
   if (d < 0)
     d = f.dtypes.has(TC_DTYPE_F32) ? int32_t{TC_DTYPE_F32} : f.dtypes.has(TC_DTYPE_I64) ? int32_t{TC_DTYPE_I64} : -1;
@@ -87,7 +89,8 @@ Problem::Tensor Problem::make(const Field& f, const std::string& key, const std:
   tc_tensor t = tc_tensor_dense(nullptr, dtype, static_cast<int32_t>(shape.size()), shape.data());
   const auto size = static_cast<int64_t>(tc_dtype_size(dtype));
   int64_t pad = layout == Layout::padded_rows ? 13 : 0, stride = 1, first = layout == Layout::offset_by_one ? 1 : 0;
-  for (int i = t.rank - 1; i >= 0; --i) {
+  for (int step = 0; step < t.rank; ++step) {
+    const int i = layout == Layout::transposed ? step : t.rank - 1 - step;
     const bool inner = i == t.rank - 1;
     t.stride[i] = stride;
     stride = std::max<int64_t>(stride * t.shape[i], 1) + (inner ? pad : pad / 4);
@@ -102,11 +105,13 @@ Problem::Tensor Problem::make(const Field& f, const std::string& key, const std:
 }
 
 void Problem::add_field(const Field& f, int32_t storage_dtype) {
-  const int32_t dtype = dtype_of_field(f, storage_dtype);
+  const auto found = case_.layouts.find(f.name);
+  const Layout layout = reals_ == Reals::storage && found != case_.layouts.end() ? found->second : Layout::dense;
   if (f.is_list()) {
     auto& views = *lists_.emplace_back(std::make_unique<std::vector<tc_tensor>>());
     for (size_t i = 0; i < case_.list_shapes.size(); ++i) {
-      tensors_.push_back(make(f, fmt::format("{}[{}]", f.name, i), case_.list_shapes[i], dtype, Layout::dense));
+      const std::string key = fmt::format("{}[{}]", f.name, i);
+      tensors_.push_back(make(f, key, case_.list_shapes[i], dtype_of(f, key, storage_dtype), layout));
       views.push_back(tensors_.back().view);
     }
     const tc_tensor* data = views.data();
@@ -115,9 +120,8 @@ void Problem::add_field(const Field& f, int32_t storage_dtype) {
     std::memcpy(args_.get() + f.count_offset, &count, sizeof count);
     return;
   }
-  const auto found = case_.layouts.find(f.name);
-  const bool own_layout = reals_ == Reals::storage && found != case_.layouts.end();
-  Tensor t = make(f, std::string(f.name), shape_of(f), dtype, own_layout ? found->second : Layout::dense);
+  const std::string key(f.name);
+  Tensor t = make(f, key, shape_of(f), dtype_of(f, key, storage_dtype), layout);
   if (const auto alias = case_.in_place.find(f.name); reals_ == Reals::storage && alias != case_.in_place.end())
     for (const Tensor& input : tensors_)
       if (input.field->name == alias->second) t.view = input.view, t.buffer = input.buffer;

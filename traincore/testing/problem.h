@@ -61,7 +61,7 @@ class Problem {
   Tensor make(const Field& f, const std::string& key, const std::vector<int64_t>& shape, int32_t dtype, Layout layout);
   void add_field(const Field& f, int32_t storage_dtype);
   std::vector<int64_t> shape_of(const Field& f) const;
-  int32_t dtype_of_field(const Field& f, int32_t storage_dtype) const;
+  int32_t dtype_of(const Field& f, const std::string& key, int32_t storage_dtype) const;
 
   const Pass& pass_;
   const Case& case_;
