@@ -18,6 +18,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace tc::HWY_NAMESPACE {
+namespace {
 
 template <class F>
 void map(const float* x, int64_t n, float* y, F f) {
@@ -65,6 +66,7 @@ float max(const float* x, int64_t n) {
   return max_row(n, [&](auto at) HWY_ATTR { return at.load(x); });
 }
 
+}  // namespace
 }  // namespace tc::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

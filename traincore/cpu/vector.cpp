@@ -13,6 +13,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace tc::HWY_NAMESPACE {
+namespace {
 
 template <class From, class To>
 void convert(const From* from, int64_t n, To* to) {
@@ -27,6 +28,7 @@ void add_f32(const float* from, int64_t n, float* to) {
   for_row(n, [&](auto at) HWY_ATTR { at.store(to, hn::Add(at.load(to), at.load(from))); });
 }
 
+}  // namespace
 }  // namespace tc::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
