@@ -1,0 +1,147 @@
+// The activations of tc_activation_t on float lanes, for the SIMD target this file is being compiled for.
+//
+//   const Activation<TC_ACTIVATION_SILU> act(x);
+//   act.value()          act(x)
+//   act.times_slope(g)   g act'(x), sharing with value() whatever both need
+//
+// No intermediate overflows: values and slopes are finite wherever the true ones are, -inf gives the limit, NaN gives
+// NaN. A bound on x below is where the factor beside it has long underflowed to 0.
+#if defined(TRAINCORE_CPU_ACTIVATION_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TRAINCORE_CPU_ACTIVATION_INL_H_
+#undef TRAINCORE_CPU_ACTIVATION_INL_H_
+#else
+#define TRAINCORE_CPU_ACTIVATION_INL_H_
+#endif
+
+#include "traincore/core/dispatch.h"
+#include "traincore/cpu/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tc::HWY_NAMESPACE {
+
+template <int kKind>
+struct Activation;
+
+// sigmoid(z) and 1 - sigmoid(z), both tails with full relative accuracy.
+struct Logistic {
+  V s, rest;
+  HWY_INLINE explicit Logistic(V z) {
+    const V e = exp(hn::Neg(hn::Abs(z)));
+    const V large = hn::Div(set(1.0f), hn::Add(set(1.0f), e));
+    const V small = hn::Mul(e, large);
+    const auto negative = hn::Lt(z, hn::Zero(F32()));
+    s = hn::IfThenElse(negative, small, large);
+    rest = hn::IfThenElse(negative, large, small);
+  }
+};
+
+// x sigmoid(k x).
+struct Swish {
+  float k;
+  V x, inner;  // x bounded below, and on both sides
+  Logistic gate;
+  HWY_INLINE Swish(V raw, float k_)
+      : k(k_), x(at_least(raw, set(-120 / k_))), inner(at_most(x, set(120 / k_))), gate(hn::Mul(inner, set(k_))) {}
+  HWY_INLINE V value() const { return hn::Mul(x, gate.s); }
+  HWY_INLINE V times_slope(V g) const {
+    const V bend = hn::Mul(hn::Mul(inner, set(k)), gate.rest);
+    return hn::Mul(g, hn::MulAdd(bend, gate.s, gate.s));
+  }
+};
+
+template <>
+struct Activation<TC_ACTIVATION_SILU> : Swish {
+  HWY_INLINE explicit Activation(V x) : Swish(x, 1.0f) {}
+};
+
+template <>
+struct Activation<TC_ACTIVATION_QUICK_GELU> : Swish {
+  HWY_INLINE explicit Activation(V x) : Swish(x, 1.702f) {}
+};
+
+template <>
+struct Activation<TC_ACTIVATION_SIGMOID> {
+  Logistic gate;
+  HWY_INLINE explicit Activation(V x) : gate(x) {}
+  HWY_INLINE V value() const { return gate.s; }
+  HWY_INLINE V times_slope(V g) const { return hn::Mul(g, hn::Mul(gate.s, gate.rest)); }
+};
+
+// (1 + tanh(u)) / 2 = sigmoid(2 u), which does not cancel for negative u; 2 u = x (kLinear + kCubic x^2).
+template <>
+struct Activation<TC_ACTIVATION_GELU_TANH> {
+  static constexpr float kLinear = 0x1.988454p+0f;  // 2 sqrt(2 / pi)
+  static constexpr float kCubic = 0x1.2444f2p-4f;   // 0.044715 * 2 sqrt(2 / pi)
+  V x, inner, square;
+  Logistic gate;
+  HWY_INLINE explicit Activation(V raw)
+      : x(at_least(raw, set(-12.0f))),
+        inner(at_most(x, set(12.0f))),
+        square(hn::Mul(inner, inner)),
+        gate(hn::Mul(inner, hn::MulAdd(square, set(kCubic), set(kLinear)))) {}
+  HWY_INLINE V value() const { return hn::Mul(x, gate.s); }
+  HWY_INLINE V times_slope(V g) const {
+    const V bend = hn::Mul(hn::Mul(inner, hn::MulAdd(square, set(3 * kCubic), set(kLinear))), gate.rest);
+    return hn::Mul(g, hn::MulAdd(bend, gate.s, gate.s));
+  }
+};
+
+// x cdf(x), with the normal distribution's cdf = (1 + erf(x / sqrt(2))) / 2.
+template <>
+struct Activation<TC_ACTIVATION_GELU_ERF> {
+  V x, inner, cdf;
+  HWY_INLINE explicit Activation(V raw)
+      : x(at_least(raw, set(-15.0f))),
+        inner(at_most(x, set(15.0f))),
+        cdf(hn::MulAdd(erf(hn::Mul(inner, set(0x1.6a09e6p-1f))), set(0.5f), set(0.5f))) {}
+  HWY_INLINE V value() const { return hn::Mul(x, cdf); }
+  HWY_INLINE V times_slope(V g) const {
+    const V density = hn::Mul(exp(hn::Mul(hn::Mul(inner, inner), set(-0.5f))), set(0x1.988454p-2f));  // 1 / sqrt(2 pi)
+    return hn::Mul(g, hn::MulAdd(inner, density, cdf));
+  }
+};
+
+template <>
+struct Activation<TC_ACTIVATION_RELU> {
+  V x;
+  HWY_INLINE explicit Activation(V raw) : x(raw) {}
+  HWY_INLINE V value() const { return at_least(x, hn::Zero(F32())); }
+  HWY_INLINE V times_slope(V g) const { return hn::IfThenZeroElse(hn::Le(x, hn::Zero(F32())), g); }
+};
+
+template <>
+struct Activation<TC_ACTIVATION_RELU2> {
+  V x;
+  HWY_INLINE explicit Activation(V raw) : x(raw) {}
+  HWY_INLINE V value() const {
+    const V r = at_least(x, hn::Zero(F32()));
+    return hn::Mul(r, r);
+  }
+  HWY_INLINE V times_slope(V g) const {
+    return hn::IfThenZeroElse(hn::Le(x, hn::Zero(F32())), hn::Mul(hn::Add(g, g), x));
+  }
+};
+
+// tanh' = 4 sigmoid(2 x) sigmoid(-2 x): 1 - tanh^2 would lose the tails.
+template <>
+struct Activation<TC_ACTIVATION_TANH> {
+  V x;
+  HWY_INLINE explicit Activation(V raw) : x(raw) {}
+  HWY_INLINE V value() const { return tanh(x); }
+  HWY_INLINE V times_slope(V g) const {
+    const Logistic gate(hn::Add(x, x));
+    return hn::Mul(g, hn::Mul(set(4.0f), hn::Mul(gate.s, gate.rest)));
+  }
+};
+
+// Calls body.template operator()<Activation<kind>>() for a kind other than TC_ACTIVATION_NONE.
+template <class F>
+HWY_INLINE void with_activation(int32_t kind, F&& body) {
+  with_value<TC_ACTIVATION_SILU, TC_ACTIVATION_SIGMOID, TC_ACTIVATION_GELU_TANH, TC_ACTIVATION_GELU_ERF,
+             TC_ACTIVATION_QUICK_GELU, TC_ACTIVATION_RELU, TC_ACTIVATION_RELU2, TC_ACTIVATION_TANH>(
+      "activation", kind, [&]<auto kKind>() { body.template operator()<Activation<kKind>>(); });
+}
+
+}  // namespace tc::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // TRAINCORE_CPU_ACTIVATION_INL_H_
