@@ -1,0 +1,68 @@
+// The front door of the activations: what their arguments are, what is checked, where they go.
+#include "traincore/ops/activation/activation.h"
+
+#include "traincore/core/op.h"
+
+namespace tc::activation {
+
+using Forward = tcx_activation_forward_args;
+using Backward = tcx_activation_backward_args;
+
+void forward_cpu(const Forward&, const tc_exec&);
+void backward_cpu(const Backward&, const tc_exec&);
+
+namespace {
+
+constexpr std::string_view kKinds = "?|silu|sigmoid|gelu_tanh|gelu_erf|quick_gelu|relu|relu2|tanh";
+
+constexpr Field forward_fields[] = {
+    choice("kind", offsetof(Forward, kind), kKinds),
+    in("gate", offsetof(Forward, gate), "rows... cols"),
+    in("up", offsetof(Forward, up), "rows... cols").optional(),
+    out("y", offsetof(Forward, y), "rows... cols").may_be("gate|up"),
+};
+constexpr Field backward_fields[] = {
+    choice("kind", offsetof(Backward, kind), kKinds),
+    in("dy", offsetof(Backward, dy), "rows... cols"),
+    in("gate", offsetof(Backward, gate), "rows... cols"),
+    in("up", offsetof(Backward, up), "rows... cols").optional(),
+    out("dgate", offsetof(Backward, dgate), "rows... cols").optional().may_be("dy|gate|up"),
+    out("dup", offsetof(Backward, dup), "rows... cols").optional().may_be("dy|gate|up"),
+    out("y", offsetof(Backward, y), "rows... cols").optional().may_be("dy|gate|up"),
+};
+
+void check_forward(const Forward&, const Dims& dims) {
+  require(dims["cols"] > 0, "activation_forward: gate has width 0, but a row needs at least one element");
+}
+void check_backward(const Backward& a, const Dims& dims) {
+  require(dims["cols"] > 0, "activation_backward: dy has width 0, but a row needs at least one element");
+  require(given(a.dgate) || given(a.dup) || given(a.y),
+          "activation_backward: none of dgate, dup and y is given, so there is nothing to compute");
+  require(given(a.up) || !given(a.dup),
+          "activation_backward: dup is given, but up is missing; the unary form has no gradient of up");
+}
+
+constexpr Pass list[] = {
+    {.name = "activation_forward",
+     .formula = "y = act(gate) (up)",
+     .fields = forward_fields,
+     .args_size = sizeof(Forward),
+     .check = Erase<Forward>::check<check_forward>,
+     .cpu = Erase<Forward>::run<forward_cpu>},
+    {.name = "activation_backward",
+     .formula = "dgate = dy (up) act'(gate); dup = dy act(gate); y = act(gate) (up)",
+     .fields = backward_fields,
+     .args_size = sizeof(Backward),
+     .check = Erase<Backward>::check<check_backward>,
+     .cpu = Erase<Backward>::run<backward_cpu>},
+};
+
+}  // namespace
+
+extern const std::span<const Pass> passes;
+const std::span<const Pass> passes = list;
+
+}  // namespace tc::activation
+
+TC_EXPORT_PASS(activation_forward, tc::activation::list[0])
+TC_EXPORT_PASS(activation_backward, tc::activation::list[1])
