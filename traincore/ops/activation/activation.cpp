@@ -3,7 +3,7 @@
 
 #include "traincore/core/op.h"
 
-namespace tc::activation {
+namespace tc::ops::activation {
 
 using Forward = tcx_activation_forward_args;
 using Backward = tcx_activation_backward_args;
@@ -62,7 +62,7 @@ constexpr Pass list[] = {
 extern const std::span<const Pass> passes;
 const std::span<const Pass> passes = list;
 
-}  // namespace tc::activation
+}  // namespace tc::ops::activation
 
-TC_EXPORT_PASS(activation_forward, tc::activation::list[0])
-TC_EXPORT_PASS(activation_backward, tc::activation::list[1])
+TC_EXPORT_PASS(activation_forward, tc::ops::activation::list[0])
+TC_EXPORT_PASS(activation_backward, tc::ops::activation::list[1])

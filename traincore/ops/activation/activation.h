@@ -36,11 +36,15 @@ typedef struct tcx_activation_backward_args {
 } tcx_activation_backward_args; /* each output may be dy, gate or up: all are read before any is written */
 
 static inline tcx_activation_forward_args tcx_activation_forward_args_default(void) {
-  tcx_activation_forward_args a = {sizeof a};
+  tcx_activation_forward_args a;
+  memset(&a, 0, sizeof a);
+  a.size = (uint32_t)sizeof a;
   return a;
 }
 static inline tcx_activation_backward_args tcx_activation_backward_args_default(void) {
-  tcx_activation_backward_args a = {sizeof a};
+  tcx_activation_backward_args a;
+  memset(&a, 0, sizeof a);
+  a.size = (uint32_t)sizeof a;
   return a;
 }
 

@@ -5,7 +5,7 @@
 #include "traincore/ops/activation/activation.h"
 #include "traincore/testing/cases.h"
 
-namespace tc::activation {
+namespace tc::ops::activation {
 
 using Forward = tcx_activation_forward_args;
 using Backward = tcx_activation_backward_args;
@@ -116,4 +116,4 @@ const testing::OpCases cases = {
                 {"dup = dy gate", "activation_backward", dup_without_activation}},
 };
 
-}  // namespace tc::activation
+}  // namespace tc::ops::activation

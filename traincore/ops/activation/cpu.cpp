@@ -8,7 +8,7 @@
 #include "traincore/ops/activation/activation.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tc::activation::HWY_NAMESPACE {
+namespace tc::ops::activation::HWY_NAMESPACE {
 namespace {
 
 using namespace tc::HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): the SIMD vocabulary of this target
@@ -65,11 +65,11 @@ void backward(const tcx_activation_backward_args& a, const tc_exec& exec) {
 }
 
 }  // namespace
-}  // namespace tc::activation::HWY_NAMESPACE
+}  // namespace tc::ops::activation::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tc::activation {
+namespace tc::ops::activation {
 
 HWY_EXPORT(forward);
 HWY_EXPORT(backward);
@@ -78,5 +78,5 @@ void backward_cpu(const tcx_activation_backward_args& a, const tc_exec& exec) {
   HWY_DYNAMIC_DISPATCH(backward)(a, exec);
 }
 
-}  // namespace tc::activation
+}  // namespace tc::ops::activation
 #endif

@@ -6,7 +6,7 @@
 #include "traincore/core/view.h"
 #include "traincore/ops/activation/activation.h"
 
-namespace tc::activation {
+namespace tc::ops::activation {
 namespace {
 
 template <class Real>
@@ -99,4 +99,4 @@ template void forward_oracle<float>(const tcx_activation_forward_args&);
 template void backward_oracle<double>(const tcx_activation_backward_args&);
 template void backward_oracle<float>(const tcx_activation_backward_args&);
 
-}  // namespace tc::activation
+}  // namespace tc::ops::activation
