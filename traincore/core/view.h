@@ -53,6 +53,20 @@ Rows<T> values_of(const tc_tensor& t) {
   return rows_of<T>(t, t.rank);
 }
 
+// [rows...] of i32 or i64, one number per row, any strides: targets, token ids, positions.
+class Indices {
+ public:
+  explicit Indices(const tc_tensor& t)
+      : narrow_(values_of<const int32_t>(t)), wide_(values_of<const int64_t>(t)), is_wide_(t.dtype == TC_DTYPE_I64) {}
+  int64_t operator[](int64_t row) const { return is_wide_ ? *wide_[row] : *narrow_[row]; }
+  int64_t count() const { return wide_.count; }
+
+ private:
+  Rows<const int32_t> narrow_;
+  Rows<const int64_t> wide_;
+  bool is_wide_;
+};
+
 inline bool given(const tc_tensor& t) { return t.data != nullptr || t.rank != 0; }
 
 inline int64_t element_count(const tc_tensor& t) {
