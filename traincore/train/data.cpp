@@ -122,7 +122,7 @@ void TokenStream::check_ids(const Segment& segment, const std::string& path, int
 
 void TokenStream::read(int64_t begin, int64_t count, int32_t* ids) const {
   require(begin >= 0 && count >= 0 && begin <= size_ - count,
-          "tokens {} to {} are not inside the {} tokens of the data", begin, begin + count, size_);
+          "{} tokens from token {} are not inside the {} of the data", count, begin, size_);
   const auto after = [](int64_t at, const Segment& segment) { return at < segment.first; };
   auto segment = std::upper_bound(segments_.begin(), segments_.end(), begin, after) - 1;
   while (count > 0) {
