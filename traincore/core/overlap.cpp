@@ -7,10 +7,6 @@
 namespace tc {
 namespace {
 
-struct ByteRange {
-  int64_t begin, end;
-};
-
 // The bytes a tensor spans, counting only the dimensions whose stride is not a multiple of `modulus` (0: all of them).
 ByteRange span_of(const tc_tensor& t, int64_t modulus) {
   const auto size = static_cast<int64_t>(tc_dtype_size(t.dtype));
@@ -34,6 +30,8 @@ bool apart_modulo(const tc_tensor& a, const tc_tensor& b, int64_t modulus) {
 
 }  // namespace
 
+ByteRange byte_range(const tc_tensor& t) { return span_of(t, 0); }
+
 bool same_memory(const tc_tensor& a, const tc_tensor& b) {
   if (a.data != b.data || a.rank != b.rank || a.dtype != b.dtype) return false;
   for (int i = 0; i < a.rank; ++i)
@@ -43,7 +41,7 @@ bool same_memory(const tc_tensor& a, const tc_tensor& b) {
 
 bool may_overlap(const tc_tensor& a, const tc_tensor& b) {
   if (element_count(a) == 0 || element_count(b) == 0) return false;
-  const ByteRange x = span_of(a, 0), y = span_of(b, 0);
+  const ByteRange x = byte_range(a), y = byte_range(b);
   if (x.end <= y.begin || y.end <= x.begin) return false;
   for (const tc_tensor* t : {&a, &b})
     for (int i = 0; i < t->rank; ++i) {

@@ -193,6 +193,10 @@ TC_TOOL_API Dims validate(const Pass& pass, const void* args);
 // Where two tensors may overlap. Both answers are proofs: "no" is certain, "yes" means no proof was found.
 bool may_overlap(const tc_tensor& a, const tc_tensor& b);
 bool may_overlap_itself(const tc_tensor& t);
+struct ByteRange {
+  int64_t begin, end;  // addresses
+};
+ByteRange byte_range(const tc_tensor& t);                  // all that a tensor spans, gaps included; t is not empty
 bool same_memory(const tc_tensor& a, const tc_tensor& b);  // same address, extents and strides
 
 }  // namespace tc

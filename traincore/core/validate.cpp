@@ -102,6 +102,7 @@ class Validator {
 
   void check_extents(const Field& f, const tc_tensor& t) const {
     const auto size = static_cast<int64_t>(tc_dtype_size(t.dtype));
+    constexpr int64_t kLargest = int64_t{1} << 62;  // an address plus this still fits
     int64_t count = size, span = size, step = 0;
     bool overflow = false, empty = false;
     for (int i = 0; i < t.rank; ++i) {
@@ -112,7 +113,7 @@ class Validator {
       overflow |= t.stride[i] == INT64_MIN || __builtin_mul_overflow(std::abs(t.stride[i]), size, &step);
       overflow |= __builtin_mul_overflow(step, t.shape[i] - 1, &step) || __builtin_add_overflow(span, step, &span);
     }
-    if (overflow) refuse(TC_ERR_INVALID_SHAPE, f, "has shape {}, whose size in bytes passes 2^63", shape_text(t));
+    if (overflow) refuse(TC_ERR_INVALID_SHAPE, f, "has shape {}, whose size in bytes passes 2^62", shape_text(t));
     if (!t.data && !empty) refuse(TC_ERR_INVALID_ARG, f, "has NULL data, but shape {} is not empty", shape_text(t));
     if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(size))
       refuse(TC_ERR_INVALID_ARG, f, "is not aligned to its element size of {} bytes", size);
@@ -204,9 +205,12 @@ class Validator {
   }
 
   struct Range {
-    uintptr_t begin, end;
+    ByteRange bytes;
     const Field* field;
-    int64_t index;
+    int64_t index;  // in its list; -1: no list
+    std::string name() const {
+      return index < 0 ? std::string(field->name) : fmt::format("{}[{}]", field->name, index);
+    }
   };
 
   void check_lists() {
@@ -252,23 +256,23 @@ class Validator {
   }
 
   static void add_range(std::vector<Range>& ranges, const Field& f, const tc_tensor& t, int64_t index) {
-    if (!given(t) || element_count(t) == 0) return;
-    const auto begin = reinterpret_cast<uintptr_t>(t.data);
-    ranges.push_back({begin, begin + static_cast<uintptr_t>(element_count(t)) * tc_dtype_size(t.dtype), &f, index});
+    if (given(t) && element_count(t) > 0) ranges.push_back({byte_range(t), &f, index});
   }
 
-  // Sorted by address, a range overlaps an earlier one exactly if it begins before the furthest end seen so far.
+  // Sorted by address, a range overlaps an earlier one exactly if it begins before the furthest end seen so far. Two
+  // tensors outside lists were held against each other before.
   void check_ranges(std::vector<Range>& ranges) const {
-    std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
-    const Range* furthest = nullptr;          // of all ranges
-    const Range* furthest_written = nullptr;  // of those that are written
+    std::sort(ranges.begin(), ranges.end(),
+              [](const Range& a, const Range& b) { return a.bytes.begin < b.bytes.begin; });
+    const Range* furthest[2][2] = {};  // [in a list][written]
     for (const Range& r : ranges) {
-      const Range* hit = r.field->is_written() ? furthest : furthest_written;
-      if (hit && r.begin < hit->end)
-        refuse(TC_ERR_INVALID_ARG, *r.field, "(tensor {}) overlaps {} (tensor {}); they must be apart", r.index,
-               hit->field->name, hit->index);
-      if (!furthest || r.end > furthest->end) furthest = &r;
-      if (r.field->is_written() && (!furthest_written || r.end > furthest_written->end)) furthest_written = &r;
+      const bool listed = r.index >= 0, written = r.field->is_written();
+      for (int l = listed ? 0 : 1; l < 2; ++l)
+        for (int w = written ? 0 : 1; w < 2; ++w)
+          if (const Range* hit = furthest[l][w]; hit && r.bytes.begin < hit->bytes.end)
+            fail(TC_ERR_INVALID_ARG, "{}: {} overlaps {}; they must be apart", pass_.name, r.name(), hit->name());
+      const Range*& mine = furthest[listed][written];
+      if (!mine || r.bytes.end > mine->bytes.end) mine = &r;
     }
   }
 
