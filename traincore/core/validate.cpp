@@ -113,7 +113,8 @@ class Validator {
       overflow |= t.stride[i] == INT64_MIN || __builtin_mul_overflow(std::abs(t.stride[i]), size, &step);
       overflow |= __builtin_mul_overflow(step, t.shape[i] - 1, &step) || __builtin_add_overflow(span, step, &span);
     }
-    if (overflow) refuse(TC_ERR_INVALID_SHAPE, f, "has shape {}, whose size in bytes passes 2^62", shape_text(t));
+    if (overflow || count > kLargest || span > kLargest)
+      refuse(TC_ERR_INVALID_SHAPE, f, "has shape {}, whose size in bytes passes 2^62", shape_text(t));
     if (!t.data && !empty) refuse(TC_ERR_INVALID_ARG, f, "has NULL data, but shape {} is not empty", shape_text(t));
     if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(size))
       refuse(TC_ERR_INVALID_ARG, f, "is not aligned to its element size of {} bytes", size);
