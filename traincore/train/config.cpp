@@ -334,7 +334,7 @@ json to_json(const TrainConfig& config) {
   TrainConfig copy = config;
   json tree = {{"preset", config.preset}};
   for (const Setting& setting : settings(copy)) {
-    std::string pointer = "/" + std::string(setting.key);
+    std::string pointer = fmt::format("/{}", setting.key);
     std::replace(pointer.begin(), pointer.end(), '.', '/');
     tree[json::json_pointer(pointer)] = value_of(setting.target);
   }
