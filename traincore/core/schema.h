@@ -187,6 +187,9 @@ TC_TOOL_API std::string_view choice_name(const Field& f, int64_t v);
 // Fills the size and every scalar's default: what tcx_<pass>_args_default() gives.
 TC_TOOL_API void set_defaults(const Pass& pass, void* args);
 
+// Whether the condition of a shape, when(field=value), holds for these arguments; true if it has none.
+TC_TOOL_API bool applies(const Pass& pass, const void* args, const ShapeAlternative& shape);
+
 // Checks args against the schema and throws one sentence, or returns what the dimension names took. Writes nothing.
 TC_TOOL_API Dims validate(const Pass& pass, const void* args);
 

@@ -120,16 +120,9 @@ class Validator {
       refuse(TC_ERR_INVALID_ARG, f, "is not aligned to its element size of {} bytes", size);
   }
 
-  bool applies(const ShapeAlternative& a) const {
-    if (a.when_field.empty()) return true;
-    for (const Field& f : pass_.fields)
-      if (f.name == a.when_field) return scalar_at(args_, f) == a.when_value;
-    return false;
-  }
-
   void bind_shape(const Field& f, const tc_tensor& t, Dims& dims) const {
     for (int i = 0; i < f.shape.count(); ++i)
-      if (f.shape[i].fits(t.rank) && applies(f.shape[i])) return bind_terms(f, t, f.shape[i], dims);
+      if (f.shape[i].fits(t.rank) && applies(pass_, args_, f.shape[i])) return bind_terms(f, t, f.shape[i], dims);
     refuse(TC_ERR_INVALID_SHAPE, f, "has rank {} (shape {}), expected [{}]", t.rank, shape_text(t), f.shape.text());
   }
 
@@ -289,6 +282,13 @@ class Validator {
 };
 
 }  // namespace
+
+bool applies(const Pass& pass, const void* args, const ShapeAlternative& shape) {
+  if (shape.when_field.empty()) return true;
+  for (const Field& f : pass.fields)
+    if (f.name == shape.when_field) return scalar_at(args, f) == shape.when_value;
+  return false;
+}
 
 Dims validate(const Pass& pass, const void* args) { return Validator(pass, args).run(); }
 

@@ -86,19 +86,25 @@ class Refusals {
     spoil_agreement(f, t);
   }
 
+  // The alternative of its shape that a valid call's tensor has.
+  const ShapeAlternative& shape_of(const Problem& valid, const Field& f, const tc_tensor& t) const {
+    for (int i = 0; i < f.shape.count(); ++i)
+      if (f.shape[i].fits(t.rank) && applies(pass_, valid.args(), f.shape[i])) return f.shape[i];
+    fail(TC_ERR_INTERNAL, "{}: no alternative of {} fits a valid call", pass_.name, f.name);
+  }
+
   // A dimension that another tensor also has, one longer here only.
   void spoil_agreement(const Field& f, const tc_tensor& t) {
     Problem probe(pass_, case_, TC_DTYPE_F32, Reals::storage);
     const auto uses = [&](std::string_view name) {
       return std::count_if(pass_.fields.begin(), pass_.fields.end(), [&](const Field& g) {
         if (!g.is_tensor() || g.is_list() || !probe.has(g)) return false;
-        const auto& s = g.shape[0];
+        const auto& s = shape_of(probe, g, tensor_at(probe.args(), g));
         return std::any_of(s.terms.begin(), s.terms.begin() + s.count,
                            [&](const Term& term) { return term.name == name; });
       });
     };
-    const ShapeAlternative& s = f.shape[0];
-    if (!s.fits(t.rank)) return;
+    const ShapeAlternative& s = shape_of(probe, f, t);
     for (int i = 0; i < s.count; ++i) {
       if (s.terms[i].name.empty() || uses(s.terms[i].name) < 2) continue;
       const int axis = s.terms[i].variadic || !s.variadic ? i : t.rank - (s.count - i);

@@ -29,13 +29,11 @@ bool GuardedBuffer::unchanged() const { return std::memcmp(snapshot_.data(), byt
 Problem::Problem(const Pass& pass, const Case& c, int32_t storage_dtype, Reals reals)
     : pass_(pass), case_(c), reals_(reals), args_(new std::byte[pass.args_size]) {
   set_defaults(pass, args_.get());
-  for (const Field& f : pass.fields) {
-    if (f.is_tensor()) {
-      if (!f.is_optional || c.given.contains(f.name)) add_field(f, storage_dtype);
-    } else if (const auto found = c.scalars.find(f.name); found != c.scalars.end()) {
+  for (const Field& f : pass.fields)
+    if (const auto found = c.scalars.find(f.name); !f.is_tensor() && found != c.scalars.end())
       set_scalar(args_.get(), f, found->second);
-    }
-  }
+  for (const Field& f : pass.fields)  // whose shapes may depend on the scalars
+    if (f.is_tensor() && (!f.is_optional || c.given.contains(f.name))) add_field(f, storage_dtype);
 }
 
 bool Problem::has(const Field& f) const {
@@ -46,11 +44,7 @@ std::vector<int64_t> Problem::shape_of(const Field& f) const {
   const auto alternative = case_.alternatives.find(f.name);
   int chosen = alternative == case_.alternatives.end() ? 0 : alternative->second;
   if (alternative == case_.alternatives.end())
-    for (; chosen + 1 < f.shape.count() && !f.shape[chosen].when_field.empty(); ++chosen) {
-      const auto when = std::find_if(pass_.fields.begin(), pass_.fields.end(),
-                                     [&](const Field& g) { return g.name == f.shape[chosen].when_field; });
-      if (when != pass_.fields.end() && scalar_at(args_.get(), *when) == f.shape[chosen].when_value) break;
-    }
+    while (chosen + 1 < f.shape.count() && !applies(pass_, args_.get(), f.shape[chosen])) ++chosen;
   const ShapeAlternative& s = f.shape[chosen];
   std::vector<int64_t> shape;
   for (int i = 0; i < s.count; ++i) {

@@ -37,7 +37,7 @@ class Problem {
   Problem(const Problem&) = delete;
   Problem& operator=(const Problem&) = delete;
 
-  void* args() { return args_.get(); }
+  void* args() const { return args_.get(); }
   bool has(const Field& f) const;
   // Visits every tensor that the call was given: (field, key in Values, tensor).
   void for_each(const std::function<void(const Field&, const std::string&, const tc_tensor&)>& visit) const;
