@@ -13,9 +13,6 @@
 namespace tc {
 namespace {
 
-constexpr int64_t kPanel = 512;  // along K: what one call of oneDNN sums
-constexpr int64_t kMinPart = 4 * kPanel;
-
 constexpr int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
 constexpr int64_t round_up(int64_t n, int64_t multiple) { return blocks(n, multiple) * multiple; }
 // The size of tiles that share n out evenly, none larger than `largest`.
@@ -92,7 +89,7 @@ struct Call {
 
   int64_t tile_size() const { return plan.tile_m * plan.tile_n; }
   size_t panel_bytes() const {
-    return (panel_size(plan.tile_m, kPanel) + panel_size(kPanel, plan.tile_n)) * sizeof(float);
+    return (panel_size(plan.tile_m, plan.panel_k) + panel_size(plan.panel_k, plan.tile_n)) * sizeof(float);
   }
   GemmTile tile(int64_t index, float* values) const {
     const int64_t row = index / plan.tiles_n * plan.tile_m, col = index % plan.tiles_n * plan.tile_n;
@@ -109,9 +106,9 @@ struct Call {
 void sum_k(const Call& call, const GemmTile& t, int64_t begin, int64_t end, float beta) {
   const ThreadScratch scratch(call.panel_bytes());
   float* const packed_a = static_cast<float*>(scratch.data());
-  float* const packed_b = packed_a + panel_size(call.plan.tile_m, kPanel);
-  for (int64_t k = begin; k < end; k += kPanel) {
-    const int64_t size = std::min(kPanel, end - k);
+  float* const packed_b = packed_a + panel_size(call.plan.tile_m, call.plan.panel_k);
+  for (int64_t k = begin; k < end; k += call.plan.panel_k) {
+    const int64_t size = std::min(call.plan.panel_k, end - k);
     const Panel a = panel_of_a(call.gemm.a, t.row, k, t.rows, size, packed_a);
     const Panel b = panel_of_b(call.gemm.b, k, t.col, size, t.cols, t.rows, packed_b);
     multiply(t, size, call.gemm.alpha, a, b, k == begin ? beta : 1);
@@ -188,9 +185,12 @@ GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k) {
     p.tiles = blocks(m, p.tile_m) * p.tiles_n;
     if (p.tiles >= kEnough) break;
   }
+  constexpr int64_t kPanel = 512;  // one of A and one of B fit the second-level cache
+  constexpr int64_t kMinPart = 4 * kPanel;
   const int64_t wanted = p.tiles < kEnough / 2 ? std::clamp<int64_t>(k / kMinPart, 1, kEnough / p.tiles) : 1;
-  p.part_k = round_up(std::max<int64_t>(blocks(k, wanted), 1), kPanel);
-  p.parts = std::max<int64_t>(blocks(k, p.part_k), 1);
+  p.panel_k = std::min(k, kPanel);
+  p.part_k = round_up(blocks(k, wanted), kPanel);
+  p.parts = k > 0 ? blocks(k, p.part_k) : 1;
   return p;
 }
 

@@ -50,10 +50,10 @@ struct Gemm {
 void run_gemm(const Gemm& gemm, int threads);
 
 // How the work is cut: tiles of C, and K into panels that are summed in order. Where C has too few tiles to share out,
-// K is first cut into `parts`, each summed apart.
+// K is first cut into parts, each summed apart.
 struct GemmPlan {
   int64_t tile_m, tile_n, tiles_n, tiles;
-  int64_t parts, part_k;
+  int64_t panel_k, parts, part_k;
 };
 GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k);
 
