@@ -1,0 +1,22 @@
+// The gather: rows are copied as they are.
+#include <cstring>
+
+#include "traincore/core/dispatch.h"
+#include "traincore/cpu/parallel.h"
+#include "traincore/ops/embedding/plan.h"
+
+namespace tc::ops::embedding {
+
+void forward_cpu(const tcx_embedding_forward_args& a, const tc_exec& exec) {
+  const Indices ids(a.ids);
+  require_in_vocabulary("embedding_forward", ids, a.weight.shape[0]);
+  with_type(FloatTypes{}, a.weight.dtype, [&]<class T>() {
+    const auto weight = rows_of<const T>(a.weight);
+    const auto y = rows_of<T>(a.y);
+    parallel_blocks(y.count, rows_per_block(y.cols), exec.threads, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) std::memcpy(y[r], weight[ids[r]], static_cast<size_t>(y.cols) * sizeof(T));
+    });
+  });
+}
+
+}  // namespace tc::ops::embedding
