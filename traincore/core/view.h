@@ -53,6 +53,22 @@ Rows<T> values_of(const tc_tensor& t) {
   return rows_of<T>(t, t.rank);
 }
 
+// Rows of a [rows..., cols] tensor whose dtype is known only at run time.
+class AnyRows {
+ public:
+  explicit AnyRows(const tc_tensor& t)
+      : rows_(rows_of<std::byte>(t)), size_(static_cast<int64_t>(tc_dtype_size(t.dtype))) {}
+  std::byte* at(int64_t row, int64_t column = 0) const {
+    return rows_.data + (rows_[row] - rows_.data + column) * size_;
+  }
+  int64_t count() const { return rows_.count; }
+  int64_t cols() const { return rows_.cols; }
+
+ private:
+  Rows<std::byte> rows_;
+  int64_t size_;
+};
+
 // [rows...] of i32 or i64, one number per row, any strides: targets, token ids, positions.
 class Indices {
  public:
