@@ -42,9 +42,9 @@ void sum_rows(const Rows<const T>& dy, const int64_t* order, int64_t count, int6
 template <class T>
 void backward_rows(const tcx_embedding_backward_args& a, const BackwardScratch& sorted, const tc_exec& exec) {
   const auto dy = rows_of<const T>(a.dy);
-  const int64_t vocab = a.dweight.shape[0], dim = a.dweight.shape[1];
-  const auto element = static_cast<int64_t>(tc_dtype_size(a.dweight.dtype));
-  parallel_blocks(vocab, rows_per_block(dim), exec.threads, [&](int64_t first, int64_t last) HWY_ATTR {
+  const AnyRows dweight(a.dweight);
+  const int64_t dim = dy.cols;
+  parallel_blocks(dweight.count(), rows_per_block(dim), exec.threads, [&](int64_t first, int64_t last) HWY_ATTR {
     float total[kColumns];
     for (int64_t v = first; v < last; ++v) {
       const int64_t begin = sorted.starts[v], count = sorted.starts[v + 1] - begin;
@@ -52,8 +52,7 @@ void backward_rows(const tcx_embedding_backward_args& a, const BackwardScratch& 
       for (int64_t column = 0; column < dim; column += kColumns) {
         const int64_t n = std::min(kColumns, dim - column);
         sum_rows(dy, sorted.order + begin, count, column, n, total);
-        auto* const out = static_cast<std::byte*>(a.dweight.data) + (v * a.dweight.stride[0] + column) * element;
-        store_as(tc_tensor_dense(out, a.dweight.dtype, 1, &n), total, a.accumulate != 0);
+        store_as(tc_tensor_dense(dweight.at(v, column), a.dweight.dtype, 1, &n), total, a.accumulate != 0);
       }
     }
   });
