@@ -1,5 +1,8 @@
 #include "traincore/testing/problem.h"
 
+#include <fmt/format.h>
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -12,22 +15,50 @@ namespace {
 
 constexpr int kPoison = 0xff;  // NaN in every float dtype, -1 in every integer one
 
+std::byte* poisoned(size_t bytes) {
+  void* p = ::operator new (bytes, std::align_val_t{64});
+  return static_cast<std::byte*>(std::memset(p, kPoison, bytes));
+}
+
+std::byte* reserve(size_t bytes) {
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) fail(TC_ERR_ALLOC, "a tensor of {} bytes does not fit the address space", bytes);
+  return static_cast<std::byte*>(p);
+}
+
+// No process can hold more: 47 bits of address space, less than half of it in one piece.
+void refuse_unaddressable(std::string_view pass, std::string_view key, const std::vector<int64_t>& shape,
+                          int64_t size) {
+  constexpr int64_t kMost = int64_t{1} << 46;
+  int64_t bytes = size;
+  for (const int64_t extent : shape)
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(extent, 1), &bytes) || bytes > kMost)
+      fail(TC_ERR_INVALID_SHAPE, "{}: {} has shape [{}], whose size in bytes passes 2^46, what a process can address",
+           pass, key, fmt::join(shape, ", "));
+}
+
 }  // namespace
 
-GuardedBuffer::GuardedBuffer(size_t bytes, size_t offset)
+void GuardedBuffer::Free::operator()(std::byte* p) const {
+  if (mapped)
+    munmap(p, mapped);
+  else
+    ::operator delete (p, std::align_val_t{64});
+}
+
+GuardedBuffer::GuardedBuffer(size_t bytes, size_t offset, Memory memory)
     : size_(bytes + offset + 2 * kGuard),
       offset_(offset),
-      bytes_(static_cast<std::byte*>(::operator new (size_, std::align_val_t{64}))) {
-  std::memset(bytes_.get(), kPoison, size_);
-}
+      bytes_(memory == Memory::reserved ? reserve(size_) : poisoned(size_),
+             Free{memory == Memory::reserved ? size_ : 0}) {}
 void GuardedBuffer::take_snapshot() { snapshot_.assign(bytes_.get(), bytes_.get() + size_); }
 void GuardedBuffer::accept(const void* p, size_t size) {
   std::memcpy(snapshot_.data() + (static_cast<const std::byte*>(p) - bytes_.get()), p, size);
 }
 bool GuardedBuffer::unchanged() const { return std::memcmp(snapshot_.data(), bytes_.get(), size_) == 0; }
 
-Problem::Problem(const Pass& pass, const Case& c, int32_t storage_dtype, Reals reals)
-    : pass_(pass), case_(c), reals_(reals), args_(new std::byte[pass.args_size]) {
+Problem::Problem(const Pass& pass, const Case& c, int32_t storage_dtype, Reals reals, Memory memory)
+    : pass_(pass), case_(c), reals_(reals), memory_(memory), args_(new std::byte[pass.args_size]) {
   set_defaults(pass, args_.get());
   for (const Field& f : pass.fields)
     if (const auto found = c.scalars.find(f.name); !f.is_tensor() && found != c.scalars.end())
@@ -82,6 +113,7 @@ Problem::Tensor Problem::make(const Field& f, const std::string& key, const std:
                               Layout layout) {
   tc_tensor t = tc_tensor_dense(nullptr, dtype, static_cast<int32_t>(shape.size()), shape.data());
   const auto size = static_cast<int64_t>(tc_dtype_size(dtype));
+  refuse_unaddressable(pass_.name, key, shape, size);
   int64_t pad = layout == Layout::padded_rows ? 13 : 0, stride = 1, first = layout == Layout::offset_by_one ? 1 : 0;
   for (int step = 0; step < t.rank; ++step) {
     const int i = layout == Layout::transposed ? step : t.rank - 1 - step;
@@ -93,7 +125,7 @@ Problem::Tensor Problem::make(const Field& f, const std::string& key, const std:
     if (layout == Layout::reversed)
       first += std::max<int64_t>(t.shape[i] - 1, 0) * t.stride[i], t.stride[i] = -t.stride[i];
   }
-  auto buffer = std::make_shared<GuardedBuffer>(static_cast<size_t>((stride + first) * size), 0);
+  auto buffer = std::make_shared<GuardedBuffer>(static_cast<size_t>((stride + first) * size), 0, memory_);
   t.data = buffer->data() + first * size;
   return {&f, key, t, std::move(buffer)};
 }

@@ -6,10 +6,15 @@
 
 namespace tc::testing {
 
+enum class Memory {
+  poisoned,  // allocated and filled with NaN: what check runs on
+  reserved,  // address space of zeros, paged in on use: any size can be described without having it
+};
+
 // Memory with guard bytes around what a call may touch, and a copy of it all to compare with afterwards.
 class GuardedBuffer {
  public:
-  GuardedBuffer(size_t bytes, size_t offset);
+  GuardedBuffer(size_t bytes, size_t offset, Memory memory = Memory::poisoned);
   std::byte* data() { return bytes_.get() + kGuard + offset_; }
   void take_snapshot();
   // Element `p` was legitimately written: the snapshot takes its new value.
@@ -19,7 +24,8 @@ class GuardedBuffer {
  private:
   static constexpr size_t kGuard = 256;
   struct Free {
-    void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{64}); }
+    size_t mapped;  // bytes of a mapping; 0: from operator new
+    void operator()(std::byte* p) const;
   };
   size_t size_, offset_;
   std::unique_ptr<std::byte, Free> bytes_;
@@ -33,7 +39,7 @@ using Values = std::map<std::string, std::vector<double>, std::less<>>;
 
 class Problem {
  public:
-  Problem(const Pass& pass, const Case& c, int32_t storage_dtype, Reals reals);
+  Problem(const Pass& pass, const Case& c, int32_t storage_dtype, Reals reals, Memory memory = Memory::poisoned);
   Problem(const Problem&) = delete;
   Problem& operator=(const Problem&) = delete;
 
@@ -66,6 +72,7 @@ class Problem {
   const Pass& pass_;
   const Case& case_;
   Reals reals_;
+  Memory memory_;
   std::unique_ptr<std::byte[]> args_;
   std::vector<Tensor> tensors_;
   std::vector<std::unique_ptr<std::vector<tc_tensor>>> lists_;

@@ -1,0 +1,46 @@
+#include "traincore/testing/bench.h"
+
+#include <algorithm>
+
+#include "traincore/core/fail.h"
+#include "traincore/testing/calls.h"
+
+namespace tc::testing {
+namespace {
+
+void time_case(const Calls& calls, const BenchOptions& options, const Rates& rates, Measurement& m) {
+  tc_exec exec = tc_exec_default();
+  exec.threads = options.threads;
+  m.time = measure(options.seconds, [&](int run) { calls.run(run, exec); });
+  const Traffic traffic = calls.traffic();
+  m.bytes = traffic.total();
+  m.flops = calls.flops();
+  const double moving = traffic.streamed / rates.copy + traffic.updated / rates.update;
+  const double computing = rates.gemm > 0 ? m.flops / rates.gemm : 0;
+  m.floor = std::max(moving, computing);
+  m.bound_by_math = computing > moving;
+}
+
+}  // namespace
+
+void bench(const OpCases& op, const BenchOptions& options, const Rates& rates,
+           const std::function<void(const Measurement&)>& report) {
+  const std::vector<Case> list = op.bench ? op.bench() : std::vector<Case>{};
+  const auto total = static_cast<int64_t>(op.passes.size() * options.dtypes.size() * list.size());
+  int64_t done = 0;
+  for (const PassCases& pass : op.passes)
+    for (const int32_t dtype : options.dtypes)
+      for (const Case& c : list) {
+        Measurement m{std::string(op.name), std::string(pass.pass), tc_dtype_name(dtype), c.text()};
+        if (options.progress) options.progress(done++, total);
+        if (fmt::format("{} {} {}", m.pass, m.dtype, m.case_text).find(options.only) == std::string::npos) continue;
+        try {
+          time_case(Calls(op, pass, c, dtype), options, rates, m);
+        } catch (const Error& e) {
+          m.refusal = e.what();
+        }
+        report(m);
+      }
+}
+
+}  // namespace tc::testing

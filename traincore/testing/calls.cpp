@@ -1,0 +1,93 @@
+#include "traincore/testing/calls.h"
+
+#include <algorithm>
+
+#include "traincore/core/fail.h"
+#include "traincore/core/op.h"
+#include "traincore/testing/machine.h"
+#include "traincore/testing/values.h"
+
+namespace tc::testing {
+namespace {
+
+// Beyond this many elements a float tensor repeats its values: no kernel can tell, and drawing them would take longer
+// than the benchmark. A prime, so that no two rows are the same.
+constexpr int64_t kPeriod = 1000003;
+constexpr int64_t kMostCopies = 64;
+
+void fill(const Case& c, const Field& f, const std::string& key, const tc_tensor& t) {
+  Random random(name_hash(key));
+  const auto found = c.fills.find(f.name);
+  if (found == c.fills.end() && !is_float(t.dtype))
+    fail(TC_ERR_INTERNAL, "the bench case gives no fill for {}", f.name);
+  const Fill draw = found == c.fills.end() ? normal() : found->second;
+  std::vector<double> values(
+      static_cast<size_t>(is_float(t.dtype) ? std::min(element_count(t), kPeriod) : element_count(t)));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = draw(c, random, static_cast<int64_t>(i));
+  size_t next = 0;
+  for_each_element(t, [&](void* p, int64_t) {
+    set(p, t.dtype, values[next]);
+    if (++next == values.size()) next = 0;
+  });
+}
+
+void fill_inputs(const Case& c, const Problem& problem) {
+  problem.for_each([&](const Field& f, const std::string& key, const tc_tensor& t) {
+    if (problem.reads(f)) fill(c, f, key, t);
+  });
+}
+
+void require_ok(tc_status_t status) {
+  if (status != TC_OK) throw Error(status, tc_last_error());
+}
+
+// What a backward reads that its forward wrote comes from the forward kernel.
+void take_saved(const OpCases& op, const PassCases& forward_cases, const Case& c, int32_t dtype,
+                const Problem& backward) {
+  const Pass& forward = find_pass(op.name, forward_cases.pass);
+  Case full = c;  // every output that backward reads is asked for
+  backward.for_each([&](const Field& f, const std::string&, const tc_tensor&) {
+    for (const Field& made : forward.fields)
+      if (made.name == f.name && made.is_tensor() && made.is_written() && backward.reads(f))
+        full.given.insert(std::string(f.name));
+  });
+  Problem problem(forward, full, dtype, Reals::storage, Memory::reserved);
+  fill_inputs(full, problem);
+  require_ok(call(forward, problem.args(), nullptr));
+  backward.for_each([&](const Field& f, const std::string& key, const tc_tensor& to) {
+    problem.for_each([&](const Field& made, const std::string& made_key, const tc_tensor& from) {
+      if (made_key == key && made.is_written() && backward.reads(f)) write_all(to, read_all(from));
+    });
+  });
+}
+
+int64_t copies_for(double bytes) {
+  const double wanted = 4 * static_cast<double>(machine().cache_bytes);
+  return std::clamp(static_cast<int64_t>(wanted / std::max(bytes, 1.0)) + 1, int64_t{1}, kMostCopies);
+}
+
+}  // namespace
+
+Calls::Calls(const OpCases& op, const PassCases& cases, const Case& c, int32_t dtype)
+    : pass_(find_pass(op.name, cases.pass)) {
+  const PassCases* forward = forward_of(op, cases);
+  for (int64_t i = 0, copies = 1; i < copies; ++i) {
+    auto& problem =
+        *problems_.emplace_back(std::make_unique<Problem>(pass_, c, dtype, Reals::storage, Memory::reserved));
+    if (i == 0) copies = copies_for(traffic().total());
+    fill_inputs(c, problem);
+    if (forward) take_saved(op, *forward, c, dtype, problem);
+  }
+}
+
+void Calls::run(int i, const tc_exec& exec) const {
+  require_ok(call(pass_, problems_[static_cast<size_t>(i) % problems_.size()]->args(), &exec));
+}
+
+double Calls::flops() const {
+  if (!pass_.flops) return 0;
+  void* args = problems_[0]->args();
+  return pass_.flops(args, validate(pass_, args));
+}
+
+}  // namespace tc::testing

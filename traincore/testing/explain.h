@@ -1,0 +1,25 @@
+// What a call would do, from its schema alone: nothing is computed and no tensor is paged in.
+#pragma once
+#include "traincore/testing/problem.h"
+
+namespace tc::testing {
+
+struct Explanation {
+  tc_status_t status = TC_OK;
+  std::string refusal;  // one sentence, where status is not TC_OK
+  std::string kernel;   // which would run, on which SIMD target, and why
+  size_t workspace = 0;
+  double bytes = 0, flops = 0;
+};
+
+TC_TOOL_API Explanation explain(const Pass& pass, const Case& c, int32_t storage_dtype, const tc_exec& exec);
+
+// The fewest bytes a call can move: each input read once, each output written once, what is updated both.
+struct Traffic {
+  double streamed = 0;  // only read or only written
+  double updated = 0;   // read and written
+  double total() const { return streamed + updated; }
+};
+Traffic traffic_of(const Problem& call);
+
+}  // namespace tc::testing

@@ -1,0 +1,19 @@
+// What this machine can do: the floor that bench holds every case against.
+#pragma once
+#include <string>
+
+#include "traincore/core/error.h"
+
+namespace tc::testing {
+
+struct Rates {
+  double copy = 0;        // bytes/s, read plus written, by the fastest way of copying
+  std::string copied_by;  // which that was
+  double update = 0;      // bytes/s, read plus written, where every element is replaced by a function of itself
+  double gemm = 0;        // flop/s of a 2048 x 2048 x 2048 product in f32; 0: this build has no gemm
+};
+
+// Medians over arrays far beyond the last-level cache. threads: 0 = all.
+TC_TOOL_API Rates measure_rates(int threads);
+
+}  // namespace tc::testing
