@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/select.h"
 #include "cli/terminal.h"
 #include "traincore/core/fail.h"
 #include "traincore/testing/check.h"
@@ -99,30 +100,8 @@ CheckOptions options_of(const CheckFlags& flags) {
   CheckOptions options;
   options.effort = flags.full ? testing::Effort::full : flags.quick ? testing::Effort::quick : testing::Effort::normal;
   if (flags.device != "cpu") fail(TC_ERR_NO_DEVICE, "check: --device {}: this build serves only cpu", flags.device);
-  if (flags.dtypes.empty()) return options;
-  options.dtypes.clear();
-  for (const std::string& name : flags.dtypes) {
-    const size_t before = options.dtypes.size();
-    for (const int32_t d : {TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16})
-      if (name == tc_dtype_name(d)) options.dtypes.push_back(d);
-    if (options.dtypes.size() == before)
-      fail(TC_ERR_UNSUPPORTED_DTYPE, "check: --dtype {}: choose from f32, bf16, f16", name);
-  }
+  if (!flags.dtypes.empty()) options.dtypes = select_dtypes("check", flags.dtypes);
   return options;
-}
-
-std::vector<const OpCases*> ops_of(const CheckFlags& flags) {
-  std::vector<const OpCases*> ops;
-  for (const OpCases* op : testing::all_cases())
-    if (flags.ops.empty()) ops.push_back(op);
-  for (const std::string& name : flags.ops) {
-    const OpCases* op = testing::find_op(name);
-    std::string known;
-    for (const OpCases* o : testing::all_cases()) known.append(known.empty() ? "" : ", ").append(o->name);
-    if (!op) fail(TC_ERR_INVALID_ARG, "check: there is no op {}; these are: {}", name, known);
-    ops.push_back(op);
-  }
-  return ops;
 }
 
 void run_check(const CheckFlags& flags) {
@@ -130,7 +109,7 @@ void run_check(const CheckFlags& flags) {
   Tally tally;
   const auto report = [&](const Outcome& o) { tally.add(o); };
   const bool chosen = flags.grad || flags.determinism || flags.batch_invariance || flags.mutants || flags.refusals;
-  for (const OpCases* op : ops_of(flags)) {
+  for (const OpCases* op : select_ops("check", flags.ops)) {
     const auto mode = [&](const char* name, bool wanted, auto check) {
       if (!wanted && !flags.all) return;
       Progress progress(fmt::format("{} {}", op->name, name));

@@ -11,6 +11,10 @@ struct Exit {
   int status;
 };
 
+void add_env(CLI::App& app);
+void add_ops(CLI::App& app);
 void add_check(CLI::App& app);
+void add_bench(CLI::App& app);
+void add_explain(CLI::App& app);
 
 }  // namespace tc::cli

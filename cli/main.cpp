@@ -8,7 +8,11 @@ int main(int argc, char** argv) {
   CLI::App app{"TrainCore: transformer training kernels, checked and measured on your own machine"};
   app.require_subcommand(1);
   app.set_version_flag("--version", tc_version());
+  tc::cli::add_env(app);
+  tc::cli::add_ops(app);
   tc::cli::add_check(app);
+  tc::cli::add_bench(app);
+  tc::cli::add_explain(app);
   try {
     app.parse(argc, argv);
     return tc::cli::kOk;

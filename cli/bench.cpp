@@ -1,0 +1,76 @@
+// traincore bench: the speed of every op on this machine, as a share of what its memory and its matrix product allow.
+#include "traincore/testing/bench.h"
+
+#include <fmt/core.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "cli/bench_report.h"
+#include "cli/command.h"
+#include "cli/select.h"
+#include "cli/terminal.h"
+#include "traincore/core/fail.h"
+
+namespace tc::cli {
+namespace {
+
+struct BenchFlags {
+  std::vector<std::string> ops, dtypes;
+  testing::BenchOptions options;
+  std::string html;
+  bool json = false;
+};
+
+void run_bench(BenchFlags& flags) {
+  if (!flags.dtypes.empty()) flags.options.dtypes = select_dtypes("bench", flags.dtypes);
+  const auto ops = select_ops("bench", flags.ops);
+  std::ofstream page;
+  if (!flags.html.empty()) {  // before the minutes of measuring, not after
+    page.open(flags.html, std::ios::binary);
+    require(page.is_open(), "bench: cannot write --html {}: {}", flags.html, std::strerror(errno));
+  }
+  BenchReport report;
+  {
+    Progress progress("measuring this machine");
+    progress.show(0, 1);
+    report.rates = testing::measure_rates(flags.options.threads);
+  }
+  for (const testing::OpCases* op : ops) {
+    Progress progress(fmt::format("bench {}", op->name));
+    flags.options.progress = [&](int64_t done, int64_t total) { progress.show(done, total); };
+    testing::bench(*op, flags.options, report.rates,
+                   [&](const testing::Measurement& m) { report.measurements.push_back(m); });
+  }
+  if (page.is_open()) page << to_html(report);
+  if (flags.json)
+    fmt::print("{}\n", to_json(report).dump(2));
+  else
+    print(report);
+  for (const testing::Measurement& m : report.measurements)
+    if (!m.refusal.empty()) throw Exit{kFailed};
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  auto* command = app.add_subcommand(
+      "bench", "Time ops on this machine and give each as a share of what its memory and its matrix product allow");
+  auto flags = std::make_shared<BenchFlags>();
+  command->add_option("op", flags->ops, "ops to time (default: all)");
+  command->add_option("--dtype", flags->dtypes, "f32, bf16, f16 (default: f32,bf16)")->delimiter(',');
+  command->add_option("--threads", flags->options.threads, "threads (0: all cores)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--seconds", flags->options.seconds, "timed seconds a case")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--only", flags->options.only,
+                      "only cases whose pass, dtype and shape, as printed, contain this");
+  command->add_option("--html", flags->html, "also write the result as one page to this file");
+  command->add_flag("--json", flags->json, "for machines");
+  command->callback([flags] { run_bench(*flags); });
+}
+
+}  // namespace tc::cli

@@ -1,0 +1,137 @@
+// traincore env: what this build and this machine are, and one real computation on each device.
+#include <dnnl.h>
+#include <fmt/core.h>
+#include <hwy/highway.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/command.h"
+#include "cli/select.h"
+#include "cli/terminal.h"
+#include "traincore/testing/check.h"
+#include "traincore/testing/machine.h"
+
+namespace tc::cli {
+namespace {
+
+std::string compiler() {
+#ifdef __clang__
+  return fmt::format("clang {}", __clang_version__);
+#else
+  return fmt::format("gcc {}", __VERSION__);
+#endif
+}
+
+nlohmann::ordered_json libraries() {
+  const dnnl_version_t* dnnl = dnnl_version();
+  return {{"Highway", fmt::format("{}.{}.{}", HWY_MAJOR, HWY_MINOR, HWY_PATCH)},
+          {"oneDNN", fmt::format("{}.{}.{}", dnnl->major, dnnl->minor, dnnl->patch)},
+          {"OpenMP", std::to_string(_OPENMP)},
+          {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
+          {"CLI11", CLI11_VERSION},
+          {"nlohmann-json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
+                                        NLOHMANN_JSON_VERSION_PATCH)}};
+}
+
+// The first executable of that name on the PATH; empty if there is none.
+std::string find_program(const char* name) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::filesystem::path file = std::filesystem::path(folder) / name;
+    if (access(file.c_str(), X_OK) == 0) return file.string();
+  }
+  return {};
+}
+
+nlohmann::ordered_json optional_pieces() {
+  const std::string gnuplot = find_program("gnuplot");
+#ifdef TC_WITH_SENTENCEPIECE
+  const char* sentencepiece = "built in";
+#else
+  const char* sentencepiece = "not in this build: --tokenizer is refused";
+#endif
+  return {{"gnuplot", gnuplot.empty() ? "not found: no loss curves are drawn" : gnuplot},
+          {"SentencePiece", sentencepiece}};
+}
+
+// One small call of rmsnorm on the device, held against the oracle.
+struct Computation {
+  double worst = 0;  // error / budget
+  std::string failure;
+};
+
+Computation compute() {
+  Computation result;
+  const testing::OpCases* op = testing::find_op("rmsnorm");
+  if (!op) return {0, "rmsnorm is not in this build"};
+  testing::CheckOptions options;
+  options.effort = testing::Effort::quick;
+  options.dtypes = {TC_DTYPE_F32};
+  testing::check_numbers(*op, options, [&](const testing::Outcome& o) {
+    if (!o.ok()) result.failure = o.message;
+    if (o.budget > 0) result.worst = std::max(result.worst, o.error / o.budget);
+  });
+  return result;
+}
+
+nlohmann::ordered_json cpu_device(const Computation& computed) {
+  const testing::Machine& m = testing::machine();
+  return {{"name", "cpu"},
+          {"model", m.cpu},
+          {"processors", m.processors},
+          {"threads", m.threads},
+          {"memory_bytes", m.memory_bytes},
+          {"cache_bytes", m.cache_bytes},
+          {"simd", m.simd},
+          {"simd_compiled", m.simd_compiled},
+          {"rmsnorm_error_over_budget", computed.worst},
+          {"works", computed.failure.empty()},
+          {"failure", computed.failure}};
+}
+
+nlohmann::ordered_json environment(const Computation& computed) {
+  return {{"version", tc_version()},  {"compiler", compiler()},        {"build_type", TC_BUILD_TYPE},
+          {"libraries", libraries()}, {"optional", optional_pieces()}, {"devices", {cpu_device(computed)}}};
+}
+
+void print(const nlohmann::ordered_json& env, const Computation& computed) {
+  const testing::Machine& m = testing::machine();
+  constexpr double kGiB = 1 << 30;
+  Table table({"TrainCore", fmt::format("{}, {} build, {}", tc_version(), TC_BUILD_TYPE, compiler())});
+  for (const char* group : {"libraries", "optional"})
+    for (const auto& [name, value] : env.at(group).items()) table.add({name, value.get<std::string>()});
+  table.add({"cpu", fmt::format("{}, {} processors, {} threads, {:.1f} GiB memory, {} MB last-level cache", m.cpu,
+                                m.processors, m.threads, m.memory_bytes / kGiB, m.cache_bytes >> 20)});
+  table.add({"  SIMD", fmt::format("{} (compiled: {})", m.simd, joined(m.simd_compiled))});
+  table.add({"  rmsnorm", computed.failure.empty()
+                              ? good(fmt::format("right: largest error {:.2f} of its budget", computed.worst))
+                              : bad("WRONG: " + computed.failure)});
+  table.add({"cuda", "not in this build"});
+  table.print();
+}
+
+void run_env(bool json) {
+  const Computation computed = compute();
+  const nlohmann::ordered_json env = environment(computed);
+  if (json)
+    fmt::print("{}\n", env.dump(2));
+  else
+    print(env, computed);
+  if (!computed.failure.empty()) throw Exit{kFailed};
+}
+
+}  // namespace
+
+void add_env(CLI::App& app) {
+  auto* command = app.add_subcommand(
+      "env", "This build, its libraries and this machine; runs one call on each device, exit status 1 if it is wrong");
+  auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "for machines");
+  command->callback([json] { run_env(*json); });
+}
+
+}  // namespace tc::cli

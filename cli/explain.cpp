@@ -1,0 +1,241 @@
+// traincore explain: what one call would do, without its memory and without running it.
+#include "traincore/testing/explain.h"
+
+#include <fmt/core.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/select.h"
+#include "cli/terminal.h"
+#include "traincore/core/fail.h"
+
+namespace tc::cli {
+namespace {
+
+struct ExplainFlags {
+  std::string op;
+  std::vector<std::string> shape, scalars, with, tensors, dtypes;
+  std::string determinism = "run_to_run", precision = "standard";
+  int threads = 0;
+  bool json = false;
+};
+
+using Passes = std::vector<const Pass*>;
+
+std::pair<std::string, std::string> split(const char* option, const std::string& text) {
+  const auto equals = text.find('=');
+  require(equals != text.npos && equals > 0, "explain: {} {}: write name=value", option, text);
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+// "32x1024": the extents of a tensor, or of a dimension like rows...; "scalar": none.
+std::vector<int64_t> parse_extents(const char* option, const std::string& text) {
+  constexpr int64_t kLargest = int64_t{1} << 56;
+  std::vector<int64_t> extents;
+  if (text == "scalar") return extents;
+  for (const char *p = text.data(), *end = p + text.size(); p <= end; ++p) {
+    int64_t n = -1;
+    const auto [next, error] = std::from_chars(p, end, n);
+    require(error == std::errc{} && n >= 0 && n <= kLargest && (next == end || *next == 'x'),
+            "explain: {} {}: write extents from 0 to 2^56 with x between them, as in 32x1024", option, text);
+    extents.push_back(n);
+    p = next;
+  }
+  return extents;
+}
+
+double parse_scalar(const Field& f, const std::string& text) {
+  for (int v = 0; f.role == Role::choice && v < 32; ++v)
+    if (choice_name(f, v) == text) return v;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = error == std::errc{} && end == text.data() + text.size();
+  require(whole, "explain: --set {}={}: {}", f.name, text,
+          f.role == Role::choice ? fmt::format("choose from {}", f.choices) : std::string("a number is expected"));
+  return value;
+}
+
+// The passes that `name` means: those of an op, or one by its own name.
+Passes select_passes(const std::string& name) {
+  Passes passes;
+  for (const OpEntry& op : all_ops())
+    for (const Pass& pass : op.passes)
+      if (op.name == name || pass.name == name) passes.push_back(&pass);
+  if (passes.empty()) select_entries("explain", {name});
+  return passes;
+}
+
+template <class Keep>
+std::vector<const Field*> fields_of(const Passes& passes, Keep keep) {
+  std::vector<const Field*> fields;
+  for (const Pass* pass : passes)
+    for (const Field& f : pass->fields)
+      if (keep(f)) fields.push_back(&f);
+  return fields;
+}
+
+const Field& find_field(const Passes& passes, const char* option, const std::string& name, auto keep) {
+  std::vector<std::string> known;
+  for (const Field* f : fields_of(passes, keep)) {
+    if (f->name == name) return *f;
+    if (std::find(known.begin(), known.end(), f->name) == known.end()) known.emplace_back(f->name);
+  }
+  fail(TC_ERR_INVALID_ARG, "explain: {} {}: there is no such field; these are: {}", option, name, joined(known));
+}
+
+// The first shape of the field whose dimensions are all given.
+int alternative_of(const Field& f, const testing::Case& c) {
+  for (int i = 0; i < f.shape.count(); ++i) {
+    const ShapeAlternative& s = f.shape[i];
+    if (std::all_of(s.terms.begin(), s.terms.begin() + s.count,
+                    [&](const Term& t) { return t.name.empty() || c.dims.contains(t.name); }))
+      return i;
+  }
+  fail(TC_ERR_INVALID_SHAPE, "explain: --shape does not give every dimension of {} [{}]", f.name, f.shape.text());
+}
+
+void read_shape(const ExplainFlags& flags, const Passes& passes, testing::Case& c) {
+  std::vector<std::string> known;
+  for (const Field* f : fields_of(passes, [](const Field& g) { return g.is_tensor() && !g.is_list(); }))
+    for (int i = 0; i < f->shape.count(); ++i)
+      for (const Term& term : std::span(f->shape[i].terms).first(static_cast<size_t>(f->shape[i].count)))
+        if (!term.name.empty() && std::find(known.begin(), known.end(), term.name) == known.end())
+          known.emplace_back(term.name);
+  for (const std::string& word : flags.shape) {
+    const auto [name, extents] = split("--shape", word);
+    require(std::find(known.begin(), known.end(), name) != known.end(),
+            "explain: --shape {}: there is no dimension {}; these are: {}", word, name, joined(known));
+    c.dim(name, parse_extents("--shape", extents));
+  }
+  for (const std::string& text : flags.tensors) c.list_shapes.push_back(parse_extents("--tensors", text));
+}
+
+void read_options(const ExplainFlags& flags, const Passes& passes, testing::Case& c) {
+  for (const std::string& word : flags.scalars) {
+    const auto [name, text] = split("--set", word);
+    c.set(name, parse_scalar(find_field(passes, "--set", name, [](const Field& f) { return !f.is_tensor(); }), text));
+  }
+  for (const std::string& name : flags.with) {
+    find_field(passes, "--with", name, [](const Field& f) { return f.is_tensor() && f.is_optional; });
+    c.given.insert(name);
+  }
+}
+
+int32_t read_dtypes(const ExplainFlags& flags, const Passes& passes, testing::Case& c) {
+  int32_t storage = TC_DTYPE_F32;
+  for (const std::string& word : flags.dtypes) {
+    if (word.find('=') == word.npos) {
+      storage = select_dtype("explain", word);
+      continue;
+    }
+    const auto [name, dtype] = split("--dtype", word);
+    find_field(passes, "--dtype", name, [](const Field& f) { return f.is_tensor(); });
+    c.dtype(name, select_dtype("explain", dtype));
+  }
+  return storage;
+}
+
+// A backward computes the gradient of every input that is there.
+testing::Case with_gradients(const Pass& pass, testing::Case c) {
+  for (const Field& f : pass.fields)
+    for (const Field& input : pass.fields)
+      if (f.role == Role::out && f.is_optional && f.name.starts_with('d') && f.name.substr(1) == input.name &&
+          (!input.is_optional || c.given.contains(input.name)))
+        c.given.insert(std::string(f.name));
+  return c;
+}
+
+testing::Explanation explain_pass(const Pass& pass, const testing::Case& options, int32_t storage,
+                                  const tc_exec& exec) {
+  testing::Case c = with_gradients(pass, options);
+  for (const Field& f : pass.fields)
+    if (f.is_tensor() && !f.is_list() && (!f.is_optional || c.given.contains(f.name)) && f.shape[0].when_field.empty())
+      c.alternative(std::string(f.name), alternative_of(f, c));
+  return testing::explain(pass, c, storage, exec);
+}
+
+int32_t choose(const char* option, const std::string& text, std::initializer_list<const char*> names) {
+  int32_t value = 0;
+  for (const char* name : names) {
+    if (text == name) return value;
+    ++value;
+  }
+  fail(TC_ERR_INVALID_ARG, "explain: {} {}: choose from {}", option, text,
+       joined(std::vector<std::string>(names.begin(), names.end())));
+}
+
+tc_exec read_exec(const ExplainFlags& flags) {
+  tc_exec exec = tc_exec_default();
+  exec.determinism = choose("--determinism", flags.determinism, {"run_to_run", "batch_invariant", "unordered"});
+  exec.precision = choose("--precision", flags.precision, {"standard", "strict", "fast"});
+  exec.threads = flags.threads;
+  return exec;
+}
+
+void print(const Pass& pass, const testing::Explanation& e) {
+  fmt::print("{}: {}\n", pass.name, pass.formula);
+  if (e.status != TC_OK) {
+    fmt::print("  {}  {}\n", bad("refused"), e.refusal);
+    return;
+  }
+  fmt::print("  kernel     {}\n  workspace  {} bytes\n  moves      {:.4g} bytes\n", e.kernel, e.workspace, e.bytes);
+  if (e.flops > 0) fmt::print("  computes   {:.4g} flops, {:.1f} a byte\n", e.flops, e.flops / e.bytes);
+}
+
+nlohmann::json to_json(const Pass& pass, const testing::Explanation& e) {
+  nlohmann::json j{{"pass", pass.name}, {"status", tc_status_string(e.status)}};
+  if (e.status != TC_OK)
+    j["refusal"] = e.refusal;
+  else
+    j.update({{"kernel", e.kernel}, {"workspace_bytes", e.workspace}, {"bytes", e.bytes}, {"flops", e.flops}});
+  return j;
+}
+
+void run_explain(const ExplainFlags& flags) {
+  const Passes passes = select_passes(flags.op);
+  testing::Case c;
+  read_shape(flags, passes, c);
+  read_options(flags, passes, c);
+  const int32_t storage = read_dtypes(flags, passes, c);
+  const tc_exec exec = read_exec(flags);
+  nlohmann::json all = nlohmann::json::array();
+  bool refused = false;
+  for (const Pass* pass : passes) {
+    const testing::Explanation e = explain_pass(*pass, c, storage, exec);
+    refused |= e.status != TC_OK;
+    if (flags.json)
+      all.push_back(to_json(*pass, e));
+    else
+      print(*pass, e);
+  }
+  if (flags.json) fmt::print("{}\n", all.dump(2));
+  if (refused) throw Exit{kRefused};
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app) {
+  auto* command = app.add_subcommand(
+      "explain", "Say which kernel a call would run and why, or how it is refused; nothing is computed");
+  auto flags = std::make_shared<ExplainFlags>();
+  command->add_option("op", flags->op, "an op, or one of its passes")->required();
+  command->add_option("--shape", flags->shape, "dimensions, as in rows=8x512,cols=4096")->delimiter(',');
+  command->add_option("--set", flags->scalars, "options, as in eps=1e-5")->delimiter(',');
+  command->add_option("--with", flags->with, "the optional tensors that are there, as in weight,rstd")->delimiter(',');
+  command->add_option("--dtype", flags->dtypes, "of the full-size tensors, then of single ones: bf16,weight=f32")
+      ->delimiter(',');
+  command->add_option("--tensors", flags->tensors, "shapes of the tensors of a list, as in 4096x4096,4096")
+      ->delimiter(',');
+  command->add_option("--determinism", flags->determinism, "run_to_run, batch_invariant, unordered")
+      ->capture_default_str();
+  command->add_option("--precision", flags->precision, "standard, strict, fast")->capture_default_str();
+  command->add_option("--threads", flags->threads, "0: all cores")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_flag("--json", flags->json, "for machines");
+  command->callback([flags] { run_explain(*flags); });
+}
+
+}  // namespace tc::cli

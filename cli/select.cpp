@@ -1,0 +1,45 @@
+#include "cli/select.h"
+
+#include "traincore/core/fail.h"
+#include "traincore/testing/check.h"
+
+namespace tc::cli {
+
+std::string joined(const std::vector<std::string>& words, std::string_view separator) {
+  std::string text;
+  for (const std::string& word : words) text.append(text.empty() ? "" : separator).append(word);
+  return text;
+}
+
+std::vector<OpEntry> select_entries(std::string_view command, const std::vector<std::string>& names) {
+  std::vector<OpEntry> all(all_ops().begin(), all_ops().end()), chosen;
+  std::vector<std::string> known;
+  for (const OpEntry& op : all) known.emplace_back(op.name);
+  for (const std::string& name : names) {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const OpEntry& op) { return op.name == name; });
+    if (found == all.end())
+      fail(TC_ERR_INVALID_ARG, "{}: there is no op {}; these are: {}", command, name, joined(known));
+    chosen.push_back(*found);
+  }
+  return names.empty() ? all : chosen;
+}
+
+std::vector<const testing::OpCases*> select_ops(std::string_view command, const std::vector<std::string>& names) {
+  std::vector<const testing::OpCases*> chosen;
+  for (const OpEntry& op : select_entries(command, names)) chosen.push_back(testing::find_op(op.name));
+  return chosen;
+}
+
+int32_t select_dtype(std::string_view command, std::string_view name) {
+  for (const int32_t d : {TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16})
+    if (name == tc_dtype_name(d)) return d;
+  fail(TC_ERR_UNSUPPORTED_DTYPE, "{}: --dtype {}: choose from f32, bf16, f16", command, name);
+}
+
+std::vector<int32_t> select_dtypes(std::string_view command, const std::vector<std::string>& names) {
+  std::vector<int32_t> dtypes;
+  for (const std::string& name : names) dtypes.push_back(select_dtype(command, name));
+  return dtypes;
+}
+
+}  // namespace tc::cli
