@@ -1,0 +1,97 @@
+"""The traincore tool as scripts see it: exit statuses, JSON, one sentence for bad use.  python3 cli_test.py TOOL"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOL = sys.argv.pop(1)
+
+
+def run(*arguments):
+    return subprocess.run([TOOL, *arguments], capture_output=True, text=True, timeout=600)
+
+
+class Tool(unittest.TestCase):
+    def succeed(self, *arguments):
+        result = run(*arguments)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        return result.stdout
+
+    def refuse(self, says, *arguments):
+        result = run(*arguments)
+        self.assertEqual(result.returncode, 2, result.stdout + result.stderr)
+        self.assertIn(says, result.stdout + result.stderr)
+
+    def test_check_passes_in_every_mode(self):
+        counts = json.loads(self.succeed("check", "rmsnorm", "--quick", "--all", "--json"))
+        self.assertEqual(counts["failed"], 0)
+        self.assertGreater(counts["total"], 1000)
+        modes = {line["mode"] for line in counts["checks"]}
+        self.assertEqual(
+            modes, {"numbers", "grad", "determinism", "batch-invariance", "mutants", "refusals"})
+
+    def test_env_computes(self):
+        env = json.loads(self.succeed("env", "--json"))
+        self.assertTrue(env["devices"][0]["works"])
+        self.assertTrue(env["libraries"]["oneDNN"])
+        self.assertIn("right", self.succeed("env"))
+
+    def test_ops_is_the_schema(self):
+        ops = json.loads(self.succeed("ops", "--json"))
+        passes = {p["name"]: p for op in ops for p in op["passes"]}
+        fields = {f["name"]: f for f in passes["rmsnorm_backward"]["fields"]}
+        self.assertEqual(fields["dx"]["shape"], "rows... cols")
+        self.assertTrue(fields["dweight"]["accumulates"])
+        self.assertIn("may be x or residual", self.succeed("ops", "rmsnorm"))
+
+    def test_explain(self):
+        text = self.succeed("explain", "rmsnorm_forward", "--shape", "rows=4x512,cols=4096", "--set", "eps=1e-5",
+                            "--dtype", "bf16,weight=f32", "--with", "weight", "--json")
+        call = json.loads(text)[0]
+        self.assertEqual(call["status"], "TC_OK")
+        self.assertEqual(call["bytes"], 2 * 2048 * 4096 * 2 + 4096 * 4)
+        self.assertIn("rmsnorm_forward", call["kernel"])
+
+    def test_explain_needs_no_memory(self):
+        self.succeed("explain", "rmsnorm", "--shape", "rows=1000000000,cols=4096", "--set", "eps=1e-5", "--with", "weight")
+
+    def test_explain_refuses_as_the_call_would(self):
+        self.refuse("eps is 0, but must be > 0", "explain", "rmsnorm_forward", "--shape", "rows=2,cols=3")
+        self.refuse("before_weight", "explain", "rmsnorm_forward", "--shape", "rows=2,cols=3", "--set",
+                    "eps=1,rounding=before_weight")
+        self.refuse("does not give every dimension", "explain", "rmsnorm", "--shape", "rows=2")
+        self.refuse("no dimension seq", "explain", "rmsnorm", "--shape", "rows=2,seq=2")
+        self.refuse("passes 2^46", "explain", "rmsnorm_forward", "--shape", "rows=4000000000000000,cols=8192", "--set", "eps=1")
+        for extent in ("-1", "2x", "x", "", "1e3", "99999999999999999999"):
+            self.refuse("write extents", "explain", "rmsnorm", "--shape", f"cols=3,rows={extent}")
+
+    def test_bench(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = os.path.join(folder, "bench.html")
+            only = ("--only", "rows=131072", "--seconds", "0.1", "--dtype", "bf16", "--html", page, "--json")
+            result = json.loads(self.succeed("bench", "rmsnorm", *only))
+            self.assertEqual({m["pass"] for m in result["measurements"]}, {"rmsnorm_forward", "rmsnorm_backward"})
+            for m in result["measurements"]:
+                self.assertGreater(m["median_seconds"], 0)
+                self.assertGreater(m["of_floor"], 0)
+            with open(page) as file:
+                html = file.read()
+            self.assertIn("<svg", html)
+            self.assertNotIn("http", html)
+        self.refuse("cannot write --html", "bench", "rmsnorm", "--html", "/nowhere/bench.html")
+
+    def test_bad_use_is_one_sentence(self):
+        for command in ("check", "bench", "ops", "explain"):
+            self.refuse("there is no op no_such_op; these are:", command, "no_such_op")
+        for command in ("check", "bench"):
+            self.refuse("choose from f32, bf16, f16", command, "rmsnorm", "--dtype", "f64")
+        self.refuse("--no-such-option", "check", "rmsnorm", "--no-such-option")
+        self.refuse("subcommand", "--json")
+        self.refuse("only cpu", "check", "--device", "cuda")
+
+
+if __name__ == "__main__":
+    unittest.main()
