@@ -1,0 +1,81 @@
+// The front door of softmax and log-softmax: what the arguments are, what is checked, where it goes.
+#include "traincore/ops/softmax/softmax.h"
+
+#include "traincore/core/op.h"
+
+namespace tc::ops::softmax {
+
+using SoftmaxForward = tcx_softmax_forward_args;
+using SoftmaxBackward = tcx_softmax_backward_args;
+using LogSoftmaxForward = tcx_log_softmax_forward_args;
+using LogSoftmaxBackward = tcx_log_softmax_backward_args;
+
+void softmax_forward_cpu(const SoftmaxForward&, const tc_exec&);
+void softmax_backward_cpu(const SoftmaxBackward&, const tc_exec&);
+void log_softmax_forward_cpu(const LogSoftmaxForward&, const tc_exec&);
+void log_softmax_backward_cpu(const LogSoftmaxBackward&, const tc_exec&);
+
+namespace {
+
+template <class A>
+constexpr Field forward_fields[] = {
+    in("x", offsetof(A, x), "rows... cols"),
+    out("y", offsetof(A, y), "rows... cols").may_be("x"),
+};
+template <class A>
+constexpr Field backward_fields[] = {
+    in("y", offsetof(A, y), "rows... cols"),
+    in("dy", offsetof(A, dy), "rows... cols"),
+    out("dx", offsetof(A, dx), "rows... cols").may_be("dy"),
+};
+
+void refuse_no_cols(const char* pass, const char* tensor, const Dims& dims) {
+  require(dims["cols"] > 0, "{}: {} has width 0, but a row needs at least one element", pass, tensor);
+}
+void check_softmax_forward(const SoftmaxForward&, const Dims& dims) { refuse_no_cols("softmax_forward", "x", dims); }
+void check_softmax_backward(const SoftmaxBackward&, const Dims& dims) { refuse_no_cols("softmax_backward", "y", dims); }
+void check_log_softmax_forward(const LogSoftmaxForward&, const Dims& dims) {
+  refuse_no_cols("log_softmax_forward", "x", dims);
+}
+void check_log_softmax_backward(const LogSoftmaxBackward&, const Dims& dims) {
+  refuse_no_cols("log_softmax_backward", "y", dims);
+}
+
+constexpr Pass list[] = {
+    {.name = "softmax_forward",
+     .formula = "y = exp(x - m) / sum exp(x - m), m = max(x)",
+     .fields = forward_fields<SoftmaxForward>,
+     .args_size = sizeof(SoftmaxForward),
+     .check = Erase<SoftmaxForward>::check<check_softmax_forward>,
+     .cpu = Erase<SoftmaxForward>::run<softmax_forward_cpu>},
+    {.name = "softmax_backward",
+     .formula = "dx = y (dy - sum(y dy))",
+     .fields = backward_fields<SoftmaxBackward>,
+     .args_size = sizeof(SoftmaxBackward),
+     .check = Erase<SoftmaxBackward>::check<check_softmax_backward>,
+     .cpu = Erase<SoftmaxBackward>::run<softmax_backward_cpu>},
+    {.name = "log_softmax_forward",
+     .formula = "y = (x - m) - log sum exp(x - m), m = max(x)",
+     .fields = forward_fields<LogSoftmaxForward>,
+     .args_size = sizeof(LogSoftmaxForward),
+     .check = Erase<LogSoftmaxForward>::check<check_log_softmax_forward>,
+     .cpu = Erase<LogSoftmaxForward>::run<log_softmax_forward_cpu>},
+    {.name = "log_softmax_backward",
+     .formula = "dx = dy - exp(y) sum(dy)",
+     .fields = backward_fields<LogSoftmaxBackward>,
+     .args_size = sizeof(LogSoftmaxBackward),
+     .check = Erase<LogSoftmaxBackward>::check<check_log_softmax_backward>,
+     .cpu = Erase<LogSoftmaxBackward>::run<log_softmax_backward_cpu>},
+};
+
+}  // namespace
+
+extern const std::span<const Pass> passes;
+const std::span<const Pass> passes = list;
+
+}  // namespace tc::ops::softmax
+
+TC_EXPORT_PASS(softmax_forward, tc::ops::softmax::list[0])
+TC_EXPORT_PASS(softmax_backward, tc::ops::softmax::list[1])
+TC_EXPORT_PASS(log_softmax_forward, tc::ops::softmax::list[2])
+TC_EXPORT_PASS(log_softmax_backward, tc::ops::softmax::list[3])
