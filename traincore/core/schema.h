@@ -47,14 +47,14 @@ struct Field {
   uint16_t offset = 0;
   uint16_t count_offset = 0;  // a list: where its int64_t count is; the field is then a const tc_tensor*
   bool is_optional = false;
-  bool accumulates = false;      // an f32 parameter gradient, added to when the pass's `accumulate` flag is set
-  std::string_view read_when{};  // outputs: the scalar that makes the old value count when it is not 0
-  bool any_stride = false;       // the last dimension need not be contiguous (one value per row)
+  bool accumulates = false;  // an f32 parameter gradient, added to when the pass's `accumulate` flag is set
+  bool any_stride = false;   // the last dimension need not be contiguous (one value per row)
   DTypes dtypes{};
   Shape shape{};
-  std::string_view alias{};    // outputs: "a|b" names the inputs whose very memory this output may be
-  std::string_view choices{};  // choice: "none|sum|mean" are 0, 1, 2; a leading "?" is "0 = not set, refused"
-  double default_value = 0;    // scalars
+  std::string_view alias{};      // outputs: "a|b" names the inputs whose very memory this output may be
+  std::string_view read_when{};  // outputs: the scalar that makes the old value count when it is not 0
+  std::string_view choices{};    // choice: "none|sum|mean" are 0, 1, 2; a leading "?" is "0 = not set, refused"
+  double default_value = 0;      // scalars
   std::string_view doc{};
 
   constexpr bool is_tensor() const { return role <= Role::state; }
