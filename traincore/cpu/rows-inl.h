@@ -94,7 +94,7 @@ HWY_INLINE hn::Vec<U16> narrow(f16, V v) {
   const auto sum = hn::BitCast(u, hn::Add(hn::BitCast(F32(), a), set(0.5f)));
   const auto subnormal = hn::Sub(sum, hn::Set(u, 0x3f000000));
   const auto finite = hn::IfThenElse(hn::Lt(a, hn::Set(u, 0x38800000)), subnormal, normal);
-  const auto bounded = hn::IfThenElse(hn::Ge(a, hn::Set(u, 0x477ff000)), hn::Set(u, 0x7c00), finite);
+  const auto bounded = hn::IfThenElse(hn::Gt(a, hn::Set(u, 0x477fefff)), hn::Set(u, 0x7c00), finite);
   const auto quiet = hn::Or(hn::Set(u, 0x7e00), hn::And(hn::ShiftRight<13>(a), hn::Set(u, 0x1ff)));
   const auto value = hn::IfThenElse(hn::Gt(a, hn::Set(u, 0x7f800000)), quiet, bounded);
   return low_halves(hn::Or(sign, value));
