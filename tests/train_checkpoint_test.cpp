@@ -14,6 +14,7 @@
 #include <numeric>
 
 #include "scratch.h"
+#include "tiny_tokenizer.h"
 #include "traincore/core/view.h"
 #include "traincore/train/hash.h"
 
@@ -50,7 +51,7 @@ class TinyRun {
   std::string save(int64_t step) {
     state.step = step;
     values[0][0] = static_cast<float>(step);
-    return save_checkpoint({state, weights, optimizer, {}});
+    return save_checkpoint({state, weights, optimizer, *tokenizer});
   }
   void write_weights(const std::string& path, std::span<const NamedTensor> tensors) const {
     OutputFile file(path);
@@ -59,6 +60,7 @@ class TinyRun {
   }
 
   TrainState state;
+  std::unique_ptr<Tokenizer> tokenizer = make_tokenizer("");
   std::vector<NamedTensor> weights, optimizer;
   std::vector<std::vector<float>> values;
 
@@ -117,6 +119,34 @@ TEST(Checkpoint, config_json_is_what_transformers_reads) {
     "tie_word_embeddings": true, "torch_dtype": "float32", "hidden_act": "silu", "attention_bias": false, "mlp_bias": false,
     "bos_token_id": null, "eos_token_id": null})");
   EXPECT_EQ(config, expected);
+}
+
+TEST(Checkpoint, the_tokenizer_travels_with_the_model) {
+  const ScratchFolder folder;
+  TinyRun run(folder / "run");
+  EXPECT_EQ(Checkpoint(run.save(1)).tokenizer()->vocab(), 256);
+  const std::string path = folder.write("a.model", tc::testing::sentencepiece_model());
+  if (mentions(error_of([&] { run.tokenizer = make_tokenizer(path); }), "without SentencePiece")) GTEST_SKIP();
+  const std::string saved = run.save(2);
+  fs::remove(path);
+  EXPECT_EQ(Checkpoint(saved).tokenizer()->encode("ab"), (std::vector<int32_t>{7}));
+  EXPECT_EQ(json::parse(content_of(saved + "/config.json")).at("eos_token_id"), 2);
+}
+
+TEST(Checkpoint, a_run_or_a_folder_with_a_model_opens) {
+  const ScratchFolder folder;
+  TinyRun run(folder / "run");
+  std::vector<std::string> skipped;
+  const std::string first = run.save(1), second = run.save(2);
+  EXPECT_EQ(open_model(folder / "run", skipped).state().step, 2);
+  EXPECT_EQ(open_model(first, skipped).state().step, 1);
+  EXPECT_TRUE(
+      mentions(error_of([&] { open_model(folder.path(), skipped); }), "holds neither a model (config.json) nor"));
+  EXPECT_TRUE(mentions(error_of([&] { open_model(folder / "absent", skipped); }), "absent holds neither"));
+  fs::remove(first + "/state.json");
+  fs::remove(second + "/state.json");
+  EXPECT_TRUE(mentions(error_of([&] { open_model(folder / "run", skipped); }),
+                       "step-000002/state.json is missing (and 1 more)"));
 }
 
 TEST(Checkpoint, the_manifest_holds_every_file_and_only_whole_folders_count) {
@@ -302,6 +332,7 @@ TEST(HuggingFace, a_plain_folder_opens) {
   const Checkpoint checkpoint(hf.folder_.path());
   EXPECT_FALSE(checkpoint.resumable());
   EXPECT_TRUE(mentions(error_of([&] { checkpoint.state(); }), "cannot be resumed"));
+  EXPECT_TRUE(mentions(error_of([&] { checkpoint.tokenizer(); }), "has no tokenizer.model"));
   EXPECT_NE(error_of([&] { checkpoint.optimizer("m.model.norm.weight"); }), "");
   for (const NamedTensor& t : hf.run_.weights) expect_same_values(checkpoint.weight(t.name), t.tensor);
   const Verification verified = verify_checkpoint(hf.folder_.path());

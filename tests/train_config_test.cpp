@@ -176,7 +176,9 @@ TEST(Metrics, a_resumed_run_continues_the_lines) {
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 6);
   MetricsWriter(folder.path(), 0);
   EXPECT_EQ(content_of(folder / "metrics.jsonl"), "");
-  EXPECT_TRUE(mentions(error_of([&] { MetricsWriter(folder / "absent", 0); }), "No such file"));
+  MetricsWriter(folder / "new/folder", 0);
+  EXPECT_TRUE(std::filesystem::exists(folder / "new/folder/metrics.csv"));
+  EXPECT_TRUE(mentions(error_of([&] { MetricsWriter(folder / "metrics.csv", 0); }), "cannot create the folder"));
 }
 
 TEST(Metrics, lines_hold_exact_values) {

@@ -39,6 +39,8 @@ void remove_tree(const std::string& path) {
   }
 }
 
+}  // namespace
+
 void create_folders(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
@@ -47,8 +49,6 @@ void create_folders(const std::string& path) {
     fail_errno("create the folder", path);
   }
 }
-
-}  // namespace
 
 OutputFile::OutputFile(std::string path)
     : path_(std::move(path)), fd_(open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {

@@ -29,6 +29,9 @@ class OutputFile {
   Sha256 hash_;
 };
 
+// The folder and those above it, if they are not there yet.
+void create_folders(const std::string& path);
+
 // `path` holds `content`, or what it held before: written as path.tmp, fsynced, renamed.
 void write_file_atomically(const std::string& path, std::string_view content);
 

@@ -22,6 +22,7 @@ constexpr std::string_view kStep = "step-";
 constexpr const char* kConfig = "config.json";
 constexpr const char* kModel = "model.safetensors";
 constexpr const char* kOptimizer = "optimizer.safetensors";
+constexpr const char* kTokenizer = "tokenizer.model";
 constexpr const char* kState = "state.json";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLatest = "latest";
@@ -99,10 +100,11 @@ class Writer {
       write_safetensors(file, tensors, {{"format", "pt"}});
     });  // transformers asks for pt
   }
-  void text(const char* name, const json& tree) {
-    put(name, [&](OutputFile& file) { file.write(tree.dump(2) + "\n"); });
+  void text(const char* name, const std::string& content) {
+    put(name, [&](OutputFile& file) { file.write(content); });
   }
-  void manifest() { text(kManifest, {{"files", json(files_)}}); }
+  void tree(const char* name, const json& tree) { text(name, tree.dump(2) + "\n"); }
+  void manifest() { tree(kManifest, {{"files", json(files_)}}); }
 
  private:
   template <class F>
@@ -125,7 +127,7 @@ void check_complete(const Snapshot& snapshot) {
             snapshot.weights[i].name, specs[i].name);
 }
 
-// One sentence for each file that is not as the manifest says; one for no manifest is the caller's to make.
+// One sentence for each file that is not as the manifest says.
 std::vector<std::string> manifest_problems(const std::string& folder) {
   std::vector<std::string> problems;
   const std::string path = join(folder, kManifest);
@@ -231,10 +233,12 @@ std::string save_checkpoint(const Snapshot& snapshot) {
   remove_leftovers(run);
   StagedFolder folder(join(run, name));
   Writer writer(folder);
-  writer.text(kConfig, to_llama_json(state.config.model, snapshot.weights[0].tensor.dtype, snapshot.special_tokens));
+  writer.tree(kConfig,
+              to_llama_json(state.config.model, snapshot.weights[0].tensor.dtype, snapshot.tokenizer.special_tokens()));
   writer.tensors(kModel, snapshot.weights);
   writer.tensors(kOptimizer, snapshot.optimizer);
-  writer.text(kState, state_json(state));
+  if (!snapshot.tokenizer.model().empty()) writer.text(kTokenizer, snapshot.tokenizer.model());
+  writer.tree(kState, state_json(state));
   writer.manifest();
   folder.commit();
   link_atomically(join(run, kLatest), name);
@@ -257,6 +261,12 @@ const tc_tensor& Checkpoint::weight(std::string_view name) const {
   const tc_tensor* tensor = weights_.find(name);
   require(tensor != nullptr, "{}: there is no tensor {}", folder_, name);
   return *tensor;
+}
+
+std::unique_ptr<Tokenizer> Checkpoint::tokenizer() const {
+  if (has(folder_, kTokenizer)) return make_tokenizer(join(folder_, kTokenizer));
+  require(resumable(), "{} has no {}, so what its token ids stand for is unknown", folder_, kTokenizer);
+  return make_tokenizer("");
 }
 
 const TrainState& Checkpoint::state() const {
@@ -284,6 +294,14 @@ std::optional<Checkpoint> open_newest(const std::string& run, std::vector<std::s
     }
   }
   return {};
+}
+
+Checkpoint open_model(const std::string& path, std::vector<std::string>& skipped) {
+  if (has(path, kConfig)) return Checkpoint(path);
+  std::optional<Checkpoint> newest = open_newest(path, skipped);
+  if (!newest && !skipped.empty()) throw_first(skipped);
+  require(newest.has_value(), "{} holds neither a model ({}) nor checkpoints of a run", path, kConfig);
+  return *std::move(newest);
 }
 
 Verification verify_checkpoint(const std::string& folder) {

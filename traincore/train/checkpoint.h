@@ -2,6 +2,7 @@
 //
 //   <run>/step-000100/  config.json, model.safetensors   the model as Hugging Face `transformers` loads it
 //                       optimizer.safetensors            f32: m.<name>, v.<name>, and of bf16 weights master.<name>
+//                       tokenizer.model                  the SentencePiece model, unless tokens are bytes
 //                       state.json                       step, data cursor, best validation loss, the run's
 //                       configuration manifest.json                    size and SHA-256 of each file above
 //   <run>/latest        a link to the one saved last
@@ -36,7 +37,7 @@ struct Snapshot {
   const TrainState& state;
   std::span<const NamedTensor> weights;  // exactly llama_tensors(state.config.model), one dtype
   std::span<const NamedTensor> optimizer;
-  SpecialTokens special_tokens;
+  const Tokenizer& tokenizer;
 };
 
 // Writes <state.config.train.out>/step-NNNNNN, points `latest` at it, then removes all but the newest `train.keep`.
@@ -53,6 +54,8 @@ class Checkpoint {
   const ModelConfig& model() const { return model_; }
   const tc_tensor& weight(std::string_view name) const;  // f32, bf16 or f16, of the shape that llama_tensors() says
   bool resumable() const { return state_.has_value(); }
+  // The one that the model was trained with. Errors: a folder that is not ours and has no tokenizer.model.
+  std::unique_ptr<Tokenizer> tokenizer() const;
   const TrainState& state() const;                          // Errors: no training state (a plain Hugging Face folder)
   const tc_tensor& optimizer(std::string_view name) const;  // likewise
 
@@ -67,6 +70,9 @@ class Checkpoint {
 // The run's `latest` checkpoint if it opens, else the highest step that does; what is wrong with those that do not is
 // appended to `skipped`, a sentence each.
 std::optional<Checkpoint> open_newest(const std::string& run, std::vector<std::string>& skipped);
+
+// `path` itself if a model is in it, else the newest checkpoint of the run that it is. Errors: neither, or nothing opens.
+Checkpoint open_model(const std::string& path, std::vector<std::string>& skipped);
 
 struct Verification {
   std::vector<std::string> problems;  // none: the folder can be trusted

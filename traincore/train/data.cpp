@@ -87,7 +87,7 @@ TokenStream::Segment TokenStream::open_segment(const std::string& path, const To
   require(bytes % segment.width == 0, "{}: {} bytes are not a whole number of uint{} tokens", path, bytes,
           8 * segment.width);
   segment.count = bytes / segment.width;
-  if (segment.width > 1 || tokenizer.is_bytes()) return segment;
+  if (segment.width > 1 || tokenizer.model().empty()) return segment;
   segment.ids = encode_file(*segment.file, tokenizer);
   segment.count = static_cast<int64_t>(segment.ids.size());
   segment.file.reset();

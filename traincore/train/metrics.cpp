@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -102,6 +103,7 @@ MetricsWriter::MetricsWriter(const std::string& folder, int64_t resume_step)
       csv_(open(csv_path_, resume_step, kCsvHeader)) {}
 
 MetricsWriter::Stream MetricsWriter::open(const std::string& path, int64_t resume_step, const char* header) {
+  create_folders(fs::path(path).parent_path().string());
   write_file_atomically(path, header + lines_up_to(path, resume_step));
   Stream stream(std::fopen(path.c_str(), "a"));
   if (!stream) fail_errno("append to", path);
@@ -153,7 +155,7 @@ std::string short_number(double value) {
 }
 
 std::string short_time(double seconds) {
-  const auto whole = static_cast<int64_t>(std::clamp(seconds, 0.0, 1e9) + 0.5);
+  const auto whole = std::llround(std::clamp(seconds, 0.0, 1e9));
   if (whole < 60) return fmt::format("{}s", whole);
   if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
   return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);

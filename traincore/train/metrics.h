@@ -19,7 +19,7 @@ struct StepMetrics {
   double seconds = 0;  // since this process began to train
 };
 
-// Appends one line per step to <folder>/metrics.jsonl and <folder>/metrics.csv. A resumed run goes on after the line of
+// Appends one line per step to <folder>/metrics.jsonl and <folder>/metrics.csv, made if they are not there. A resumed run goes on after the line of
 // `resume_step`; lines of later steps, and a line that a kill cut short, are dropped first.
 class MetricsWriter {
  public:

@@ -12,7 +12,7 @@ namespace {
 class ByteTokenizer final : public Tokenizer {
  public:
   int64_t vocab() const override { return 256; }
-  bool is_bytes() const override { return true; }
+  const std::string& model() const override { return no_model_; }
   std::vector<int32_t> encode(std::string_view text) const override {
     std::vector<int32_t> ids;
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
@@ -25,18 +25,21 @@ class ByteTokenizer final : public Tokenizer {
     return text;
   }
   SpecialTokens special_tokens() const override { return {}; }
+
+ private:
+  std::string no_model_;
 };
 
 #ifdef TC_WITH_SENTENCEPIECE
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  explicit SentencePieceTokenizer(const std::string& model) {
-    const auto status = processor_.LoadFromSerializedProto(read_text(model));
-    require(status.ok() && processor_.GetPieceSize() > 0, "{} is not a SentencePiece model: {}", model,
+  explicit SentencePieceTokenizer(const std::string& path) : model_(read_text(path)) {
+    const auto status = processor_.LoadFromSerializedProto(model_);
+    require(status.ok() && processor_.GetPieceSize() > 0, "{} is not a SentencePiece model: {}", path,
             status.message());
   }
   int64_t vocab() const override { return processor_.GetPieceSize(); }
-  bool is_bytes() const override { return false; }
+  const std::string& model() const override { return model_; }
   std::vector<int32_t> encode(std::string_view text) const override {
     std::vector<int> ids;
     check(processor_.Encode(text, &ids));
@@ -59,6 +62,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   static void check(const sentencepiece::util::Status& status) {
     if (!status.ok()) fail(TC_ERR_INTERNAL, "SentencePiece: {}", status.message());
   }
+  std::string model_;
   sentencepiece::SentencePieceProcessor processor_;
 };
 #endif

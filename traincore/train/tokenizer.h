@@ -15,7 +15,7 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   virtual int64_t vocab() const = 0;
-  virtual bool is_bytes() const = 0;  // ids are the bytes themselves
+  virtual const std::string& model() const = 0;  // the SentencePiece model; empty: ids are the bytes themselves
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   virtual std::string decode(std::span<const int32_t> ids) const = 0;  // ids outside the vocabulary are left out
   virtual SpecialTokens special_tokens() const = 0;
