@@ -96,9 +96,8 @@ class Writer {
  public:
   explicit Writer(const StagedFolder& folder) : folder_(folder) {}
   void tensors(const char* name, std::span<const NamedTensor> tensors) {
-    put(name, [&](OutputFile& file) {
-      write_safetensors(file, tensors, {{"format", "pt"}});
-    });  // transformers asks for pt
+    const Metadata format{{"format", "pt"}};  // transformers refuses a file without it
+    put(name, [&](OutputFile& file) { write_safetensors(file, tensors, format); });
   }
   void text(const char* name, const std::string& content) {
     put(name, [&](OutputFile& file) { file.write(content); });
