@@ -98,4 +98,25 @@ std::vector<Case> row_sweep(Effort effort, const Case& base, const std::vector<c
   return list;
 }
 
+std::vector<Case> element_sweep(Effort effort, const Case& base, const std::vector<const char*>& fields) {
+  std::vector<std::vector<int64_t>> shapes = {
+      {7, 513}, {}, {0}, {1}, {2}, {3}, {17}, {33}, {65}, {129}, {1001}, {2049}, {2, 0, 3}, {2, 3, 1, 2, 1, 3, 2, 5}};
+  if (effort != Effort::quick)
+    shapes.insert(shapes.end(), {{4096}, {16385}, {65537}, {100000}, {3, 1 << 18}, {1 << 20}});
+  if (effort == Effort::full) shapes.push_back({1 << 26});
+  std::vector<Case> list;
+  for (const auto& shape : shapes) list.push_back(Case(base).dim("dims", shape));
+  const std::vector<int64_t> cube = {3, 5, 67}, row = {77}, long_row = {5000};
+  for (const char* f : fields) {
+    for (const Layout l : {Layout::padded_rows, Layout::offset_by_one, Layout::reversed, Layout::transposed})
+      list.push_back(Case(base).dim("dims", cube).layout({f}, l));
+    for (const auto& shape : {row, long_row})
+      list.push_back(Case(base).dim("dims", shape).layout({f}, Layout::reversed));
+  }
+  Case together = Case(base).dim("dims", cube);
+  for (const char* f : fields) together.layouts[f] = Layout::transposed;
+  list.push_back(together);
+  return list;
+}
+
 }  // namespace tc::testing
