@@ -1,0 +1,37 @@
+// The front door of add: what its arguments are, where it goes.
+#include "traincore/ops/add/add.h"
+
+#include "traincore/core/op.h"
+
+namespace tc::ops::add {
+
+using Args = tcx_add_args;
+
+void add_cpu(const Args&, const tc_exec&);
+
+namespace {
+
+constexpr Field fields[] = {
+    in("a", offsetof(Args, a), "dims...", any_float),
+    in("b", offsetof(Args, b), "dims...", any_float),
+    out("y", offsetof(Args, y), "dims...", any_float).may_be("a|b"),
+    number("alpha", offsetof(Args, alpha), 1),
+    number("beta", offsetof(Args, beta), 1),
+};
+
+constexpr Pass list[] = {
+    {.name = "add",
+     .formula = "y = alpha a + beta b",
+     .fields = fields,
+     .args_size = sizeof(Args),
+     .cpu = Erase<Args>::run<add_cpu>},
+};
+
+}  // namespace
+
+extern const std::span<const Pass> passes;
+const std::span<const Pass> passes = list;
+
+}  // namespace tc::ops::add
+
+TC_EXPORT_PASS(add, tc::ops::add::list[0])

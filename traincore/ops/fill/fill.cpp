@@ -1,0 +1,34 @@
+// The front door of fill: what its arguments are, where it goes.
+#include "traincore/ops/fill/fill.h"
+
+#include "traincore/core/op.h"
+
+namespace tc::ops::fill {
+
+using Args = tcx_fill_args;
+
+void fill_cpu(const Args&, const tc_exec&);
+
+namespace {
+
+constexpr Field fields[] = {
+    out("y", offsetof(Args, y), "dims...", any_float),
+    number("value", offsetof(Args, value)),
+};
+
+constexpr Pass list[] = {
+    {.name = "fill",
+     .formula = "y = value",
+     .fields = fields,
+     .args_size = sizeof(Args),
+     .cpu = Erase<Args>::run<fill_cpu>},
+};
+
+}  // namespace
+
+extern const std::span<const Pass> passes;
+const std::span<const Pass> passes = list;
+
+}  // namespace tc::ops::fill
+
+TC_EXPORT_PASS(fill, tc::ops::fill::list[0])
