@@ -4,6 +4,8 @@
 #define HWY_TARGET_INCLUDE "traincore/ops/embedding/cpu_backward.cpp"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
+#include <cstring>
+
 #include "traincore/core/dispatch.h"
 #include "traincore/cpu/parallel.h"
 #include "traincore/cpu/rows-inl.h"
@@ -16,7 +18,7 @@ namespace {
 
 using namespace tc::HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): the SIMD vocabulary of this target
 
-constexpr int64_t kColumns = 256;  // summed at a time
+constexpr int64_t kColumns = 1024;  // summed at a time
 constexpr int64_t kRows = 256;     // summed before the sum joins the total, so that errors grow with neither alone
 
 HWY_INLINE void add(const float* from, int64_t n, float* to) {
@@ -48,7 +50,10 @@ void backward_rows(const tcx_embedding_backward_args& a, const BackwardScratch& 
     float total[kColumns];
     for (int64_t v = first; v < last; ++v) {
       const int64_t begin = sorted.starts[v], count = sorted.starts[v + 1] - begin;
-      if (count == 0 && a.accumulate) continue;
+      if (count == 0) {
+        if (!a.accumulate) std::memset(dweight.at(v), 0, static_cast<size_t>(dim) * tc_dtype_size(a.dweight.dtype));
+        continue;
+      }
       for (int64_t column = 0; column < dim; column += kColumns) {
         const int64_t n = std::min(kColumns, dim - column);
         sum_rows(dy, sorted.order + begin, count, column, n, total);
