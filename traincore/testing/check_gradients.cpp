@@ -74,9 +74,10 @@ std::string compare_input(const Pair& p, const Case& c, const Values& inputs, co
 
 // Differences need tame numbers: adversarial float fills are replaced by N(0, 1), except where the input is a constant.
 Case tamed(const OpCases& op, const Pair& p, Case c) {
-  for (const Field& f : p.forward->fields)
-    if (f.is_tensor() && f.dtypes.has(TC_DTYPE_F32) && !op.constant_inputs.contains(f.name))
-      c.fills.erase(std::string(f.name));
+  for (const Pass* pass : {p.forward, p.backward})  // backward's are the cotangents
+    for (const Field& f : pass->fields)
+      if (f.is_tensor() && f.dtypes.has(TC_DTYPE_F32) && !op.constant_inputs.contains(f.name))
+        c.fills.erase(std::string(f.name));
   if (c.scalars.contains("accumulate")) c.scalars["accumulate"] = 0;
   return c;
 }
