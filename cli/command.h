@@ -16,5 +16,8 @@ void add_ops(CLI::App& app);
 void add_check(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_explain(CLI::App& app);
+void add_train(CLI::App& app);
+void add_sample(CLI::App& app);
+void add_checkpoint(CLI::App& app);
 
 }  // namespace tc::cli

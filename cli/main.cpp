@@ -13,6 +13,11 @@ int main(int argc, char** argv) {
   tc::cli::add_check(app);
   tc::cli::add_bench(app);
   tc::cli::add_explain(app);
+#ifdef TC_WITH_TRAINER  // absent from a build of chosen ops
+  tc::cli::add_train(app);
+  tc::cli::add_sample(app);
+  tc::cli::add_checkpoint(app);
+#endif
   try {
     app.parse(argc, argv);
     return tc::cli::kOk;

@@ -2,12 +2,13 @@
 #pragma once
 #include <initializer_list>
 
+#include "traincore/core/error.h"
 #include "traincore/core/numeric.h"
 
 namespace tc {
 
-[[noreturn]] void unsupported_dtype(int32_t got, std::initializer_list<int32_t> known);
-[[noreturn]] void unsupported_value(const char* what, int64_t got, std::initializer_list<int64_t> known);
+[[noreturn]] TC_TOOL_API void unsupported_dtype(int32_t got, std::initializer_list<int32_t> known);
+[[noreturn]] TC_TOOL_API void unsupported_value(const char* what, int64_t got, std::initializer_list<int64_t> known);
 
 template <class... Ts>
 struct Types {};

@@ -1,0 +1,112 @@
+// traincore train, sample, checkpoint: the main job and what it leaves behind.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "traincore/core/fail.h"
+#include "traincore/train/checkpoint.h"
+#include "traincore/train/run.h"
+#include "traincore/train/trainer.h"
+
+namespace tc::cli {
+namespace {
+
+struct TrainFlags {
+  std::vector<std::string> data, assignments;
+  std::string preset, config, tokenizer;
+  bool resume = false, print_config = false;
+};
+
+void run_train(const TrainFlags& flags) {
+  train::TrainConfig config = train::resolve_config(flags.preset, flags.config, flags.assignments);
+  if (!flags.data.empty()) config.data.files = flags.data;
+  if (!flags.tokenizer.empty()) config.data.tokenizer = flags.tokenizer;
+  if (flags.print_config) {
+    fmt::print("{}", train::to_toml(config));
+    return;
+  }
+  require(!config.data.files.empty(), "train: no data; give text files with --data FILES...");
+  try {
+    train::run_training(config, flags.resume);
+  } catch (const train::NonFinite& e) {
+    fmt::print(stderr, "traincore: {}\n", e.what());
+    throw Exit{kFailed};
+  }
+}
+
+void run_verify(const std::string& folder, bool json) {
+  const train::Verification v = train::verify_checkpoint(folder);
+  if (json) {
+    fmt::print("{}\n", nlohmann::json{{"folder", folder},
+                                      {"problems", v.problems},
+                                      {"notes", v.notes},
+                                      {"tensors", v.tensors},
+                                      {"values", v.values}}
+                           .dump(2));
+  } else {
+    for (const std::string& note : v.notes) fmt::print("note: {}\n", note);
+    for (const std::string& problem : v.problems) fmt::print("{} {}\n", bad("problem:"), problem);
+    if (v.problems.empty())
+      fmt::print("{} {}: {} tensors, {} values, all finite and as written\n", good("good"), folder, v.tensors,
+                 v.values);
+  }
+  if (!v.problems.empty()) throw Exit{kFailed};
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  auto* command = app.add_subcommand("train", "Train a Llama-style model on text files");
+  auto flags = std::make_shared<TrainFlags>();
+  command->add_option("--data", flags->data, "text files, or token ids as .bin (u16) and .u32.bin");
+  command->add_option("--preset", flags->preset,
+                      fmt::format("{} (default: tiny)", fmt::join(train::preset_names(), ", ")));
+  command->add_option("--config", flags->config, "a TOML file with sections model, train, data, optim, sample");
+  command->add_option("--set", flags->assignments, "key=value over preset and file, e.g. --set train.steps=100")
+      ->take_all();
+  command->add_option("--tokenizer", flags->tokenizer, "a SentencePiece model (default: bytes)");
+  command->add_flag("--resume", flags->resume, "continue the newest checkpoint in train.out, bit for bit");
+  command->add_flag("--print-config", flags->print_config, "print the configuration as TOML and stop");
+  command->callback([flags] { run_train(*flags); });
+}
+
+void add_sample(CLI::App& app) {
+  auto* command = app.add_subcommand("sample", "Write text with a trained model");
+  auto request = std::make_shared<train::SampleRequest>();
+  command->add_option("folder", request->folder, "a run, a checkpoint, or a Hugging Face Llama folder")->required();
+  command->add_option("--prompt", request->sample.prompt, "what the text starts with");
+  command->add_option("--tokens", request->sample.tokens, "how many tokens to write")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--temperature", request->sample.temperature, "0: always the likeliest token")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--top-k", request->sample.top_k, "choose among the k likeliest; 0: all")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--top-p", request->sample.top_p, "choose among the fewest that hold this probability")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--seed", request->seed, "the same seed writes the same text")->capture_default_str();
+  command->add_option("--tokenizer", request->tokenizer, "a SentencePiece model (default: the run's own, else bytes)");
+  command->add_option("--threads", request->threads, "0: all cores")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->callback([request] { fmt::print("{}\n", train::sample_text(*request)); });
+}
+
+void add_checkpoint(CLI::App& app) {
+  auto* command = app.add_subcommand("checkpoint", "Look into checkpoints");
+  command->require_subcommand(1);
+  auto* verify = command->add_subcommand("verify", "Check hashes, shapes, and that every number is finite");
+  auto folder = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  verify->add_option("folder", *folder, "a checkpoint, e.g. runs/demo/latest")->required();
+  verify->add_flag("--json", *json, "for machines");
+  verify->callback([folder, json] { run_verify(*folder, *json); });
+}
+
+}  // namespace tc::cli
