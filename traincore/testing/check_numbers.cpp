@@ -77,8 +77,9 @@ void run_numbers(const OpCases& op, const PassCases& cases, const Case& c, int32
   fast.for_each([&](const Field& f, const std::string& key, const tc_tensor& t) {
     if (!f.is_written()) return;
     const Terms terms = cases.terms ? cases.terms(f.name, exact.args()) : Terms{};
-    const Comparison result = compare(got.at(key), want.at(key), plain.at(key), t.dtype, terms,
-                                      c.nonfinite.contains(f.name), c.zero.contains(f.name) || c.is_empty() || !is_float(t.dtype));
+    const Comparison result =
+        compare(got.at(key), want.at(key), plain.at(key), t.dtype, terms, c.nonfinite.contains(f.name),
+                c.zero.contains(f.name) || c.is_empty() || !is_float(t.dtype));
     Outcome o = outcome;
     o.field = key;
     o.error = result.error;

@@ -217,7 +217,8 @@ void check_refusals(const OpCases& op, const CheckOptions& options, const Report
       for (const auto& name : c.given) key += name + " ";
       const bool tiny = std::any_of(c.dims.begin(), c.dims.end(),
                                     [](const auto& d) { return !d.second.empty() && d.second.back() < 2; });
-      if (c.is_empty() || tiny || !c.layouts.empty() || !c.in_place.empty() || !c.dtypes.empty() || !seen.insert(key).second)
+      if (c.is_empty() || tiny || !c.layouts.empty() || !c.in_place.empty() || !c.dtypes.empty() ||
+          !seen.insert(key).second)
         continue;
       Refusals(op, pass, c, report).run();
       if (options.progress) options.progress(static_cast<int64_t>(seen.size()), static_cast<int64_t>(seen.size()));

@@ -127,8 +127,7 @@ std::string sample_text(const SampleRequest& request) {
   tc_exec exec = tc_exec_default();
   exec.threads = static_cast<int32_t>(request.threads);
   const int32_t dtype = checkpoint.weight("model.norm.weight").dtype;
-  const auto [memory, weights] = allocate([&](Arena& arena) {
-      return carve_weights(model, dtype, arena); });
+  const auto [memory, weights] = allocate([&](Arena& arena) { return carve_weights(model, dtype, arena); });
   for (const NamedTensor& t : named_weights(model, weights)) convert(checkpoint.weight(t.name), t.tensor, exec);
   Generator generator(model, weights, dtype, exec);
   return continuation(generator, *tokenizer, request.sample, request.seed);

@@ -19,7 +19,7 @@ namespace {
 using namespace tc::HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): the SIMD vocabulary of this target
 
 constexpr int64_t kColumns = 1024;  // summed at a time
-constexpr int64_t kRows = 256;     // summed before the sum joins the total, so that errors grow with neither alone
+constexpr int64_t kRows = 256;      // summed before the sum joins the total, so that errors grow with neither alone
 
 HWY_INLINE void add(const float* from, int64_t n, float* to) {
   for_row(n, [&](auto at) HWY_ATTR { at.store(to, hn::Add(at.load(to), at.load(from))); });

@@ -42,7 +42,8 @@ std::vector<Case> list(Effort effort) {
   all.push_back(small().dtype("weight", TC_DTYPE_F16).dtype("dweight", TC_DTYPE_BF16));
   all.push_back(small().fill("x", testing::normal(1, 300)));  // squares beyond f16's range
   all.push_back(small().fill("x", testing::normal(1e-4)));    // eps matters, and must not be rounded to the dtype
-  all.push_back(small().fill("x", testing::normal(1e-30)).fill("dy", testing::normal(1e-20)).may_be_zero({"y", "dweight"}));
+  all.push_back(
+      small().fill("x", testing::normal(1e-30)).fill("dy", testing::normal(1e-20)).may_be_zero({"y", "dweight"}));
   all.push_back(small().fill("x", testing::constant(0)).may_be_zero({"y", "dweight"}));
   return all;
 }
