@@ -3,8 +3,8 @@
 //   <run>/step-000100/  config.json, model.safetensors   the model as Hugging Face `transformers` loads it
 //                       optimizer.safetensors            f32: m.<name>, v.<name>, and of bf16 weights master.<name>
 //                       tokenizer.model                  the SentencePiece model, unless tokens are bytes
-//                       state.json                       step, data cursor, best validation loss, the run's
-//                       configuration manifest.json                    size and SHA-256 of each file above
+//                       state.json                       step, data cursor, best validation loss, configuration
+//                       manifest.json                    size and SHA-256 of each file above
 //   <run>/latest        a link to the one saved last
 //
 // The learning rate is a function of (configuration, step) and every random number one of (seed, its use, a counter),

@@ -76,8 +76,8 @@ void train_steps(const TrainConfig& config, Trainer& trainer) {
     const bool out_of_time = config.train.minutes > 0 && m.seconds >= 60 * config.train.minutes;
     const bool final = m.step == last || out_of_time;
     if (final || due(config.train.eval_every, m.step)) m.validation_loss = trainer.evaluate();
+    metrics.write(m);  // before the checkpoint: a resumed run drops lines that are too many, but none may be missing
     if (final || due(config.train.save_every, m.step)) trainer.save(m.validation_loss);
-    metrics.write(m);
     const double per_step = clock.seconds() / static_cast<double>(m.step - first);
     progress.update(m, per_step * static_cast<double>(last - m.step));
     if (!final) continue;

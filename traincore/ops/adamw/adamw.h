@@ -8,11 +8,11 @@
  * f64. Groups with another weight decay or rate are further calls.
  *
  * How a parameter is kept:
- *   f32                        as it is; copy_out receives it rounded to nearest (bf16 working weights of an f32
- * master) bf16 with params_low       exact f32, split: hi = (bits + 0x8000) >> 16, lo = int16(bits - (hi << 16)) bf16,
- * rounding stochastic  rounded up or down with the odds of its distance, so small steps survive on average; element i
- * of the call takes the high half of word (i + first_index) of Philox(seed, step) bf16, rounding nearest     beware: a
- * step smaller than half a bf16 spacing (1/512 of the parameter) is lost entirely
+ *   f32                  as it is; copy_out receives it rounded to nearest (bf16 working weights of an f32 master)
+ *   bf16 and params_low  exact f32, split: hi = (bits + 0x8000) >> 16, lo = int16(bits - (hi << 16))
+ *   bf16, stochastic     rounded up or down with the odds of its distance, so small steps survive on average; element i
+ *                        of the call takes the high half of word (i + first_index) of Philox(seed, step)
+ *   bf16, nearest        beware: a step smaller than half a bf16 spacing (1/512 of the parameter) is lost entirely
  *
  * lr, step, clip and found_inf are each a number or, so that a captured graph does not freeze them, a scalar tensor.
  * found_inf != 0 (grad_norm's nonfinite): nothing is written at all, and the caller does not count the step.
@@ -61,7 +61,9 @@ typedef struct tcx_adamw_args {
 } tcx_adamw_args;
 
 static inline tcx_adamw_args tcx_adamw_args_default(void) {
-  tcx_adamw_args a = {sizeof a};
+  tcx_adamw_args a;
+  memset(&a, 0, sizeof a);
+  a.size = (uint32_t)sizeof a;
   a.beta1 = 0.9;
   a.beta2 = 0.999;
   a.eps = 1e-8;

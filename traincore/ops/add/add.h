@@ -20,7 +20,9 @@ typedef struct tcx_add_args {
 } tcx_add_args;
 
 static inline tcx_add_args tcx_add_args_default(void) {
-  tcx_add_args a = {sizeof a};
+  tcx_add_args a;
+  memset(&a, 0, sizeof a);
+  a.size = (uint32_t)sizeof a;
   a.alpha = 1;
   a.beta = 1;
   return a;

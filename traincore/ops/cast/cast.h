@@ -17,7 +17,9 @@ typedef struct tcx_cast_args {
 } tcx_cast_args;
 
 static inline tcx_cast_args tcx_cast_args_default(void) {
-  tcx_cast_args a = {sizeof a};
+  tcx_cast_args a;
+  memset(&a, 0, sizeof a);
+  a.size = (uint32_t)sizeof a;
   return a;
 }
 

@@ -1,7 +1,6 @@
 /* Embedding: rows of a table, by id.  C11 and C++20.
  *
- *   y[r] = weight[ids[r]]                      dweight[v] = sum of dy[r] over the rows r with ids[r] = v, in their
- * order
+ *   y[r] = weight[ids[r]]      dweight[v] = sum of dy[r] over the rows r with ids[r] = v, in their order
  *
  * weight, y and dy share one dtype (f32, bf16, f16); dweight may have any of them; the sum is in f32, with one cast at
  * the end. Rows of dweight that no id names become 0, or keep their values when accumulating.

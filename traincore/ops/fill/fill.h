@@ -15,7 +15,9 @@ typedef struct tcx_fill_args {
 } tcx_fill_args;
 
 static inline tcx_fill_args tcx_fill_args_default(void) {
-  tcx_fill_args a = {sizeof a};
+  tcx_fill_args a;
+  memset(&a, 0, sizeof a);
+  a.size = (uint32_t)sizeof a;
   return a;
 }
 

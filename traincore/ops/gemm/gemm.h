@@ -46,12 +46,16 @@ typedef struct tcx_gemm_backward_args {
 } tcx_gemm_backward_args;
 
 static inline tcx_gemm_forward_args tcx_gemm_forward_args_default(void) {
-  tcx_gemm_forward_args a = {sizeof a};
+  tcx_gemm_forward_args a;
+  memset(&a, 0, sizeof a);
+  a.size = (uint32_t)sizeof a;
   a.alpha = 1;
   return a;
 }
 static inline tcx_gemm_backward_args tcx_gemm_backward_args_default(void) {
-  tcx_gemm_backward_args a = {sizeof a};
+  tcx_gemm_backward_args a;
+  memset(&a, 0, sizeof a);
+  a.size = (uint32_t)sizeof a;
   a.alpha = 1;
   return a;
 }

@@ -35,12 +35,16 @@ typedef struct tcx_clip_args {
 } tcx_clip_args;
 
 static inline tcx_grad_norm_args tcx_grad_norm_args_default(void) {
-  tcx_grad_norm_args a = {sizeof a};
+  tcx_grad_norm_args a;
+  memset(&a, 0, sizeof a);
+  a.size = (uint32_t)sizeof a;
   a.scale = 1;
   return a;
 }
 static inline tcx_clip_args tcx_clip_args_default(void) {
-  tcx_clip_args a = {sizeof a};
+  tcx_clip_args a;
+  memset(&a, 0, sizeof a);
+  a.size = (uint32_t)sizeof a;
   return a;
 }
 

@@ -33,7 +33,9 @@ typedef struct tcx_random_args {
 } tcx_random_args;
 
 static inline tcx_random_args tcx_random_args_default(void) {
-  tcx_random_args a = {sizeof a};
+  tcx_random_args a;
+  memset(&a, 0, sizeof a);
+  a.size = (uint32_t)sizeof a;
   a.high = 1;
   a.std = 1;
   return a;

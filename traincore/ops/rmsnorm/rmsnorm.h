@@ -1,7 +1,7 @@
 /* RMSNorm, with an optional residual add in front.  C11 and C++20.
  *
- *   v = x (+ residual, summed in f32, unrounded)      r = 1 / sqrt(mean(v^2) + eps)      y = v r (weight_offset +
- * weight)
+ *   v = x (+ residual, summed in f32, unrounded)      r = 1 / sqrt(mean(v^2) + eps)
+ *   y = v r (weight_offset + weight)
  *
  * Backward, gw = dy (weight_offset + weight):
  *   dx = r (gw - v r^2 mean(gw v)) (+ dresidual_out)      dweight = sum over rows of dy v r

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""A run that is killed with SIGKILL, again and again, and resumed each time is the run that never stopped: the same loss at
+every step, the same bytes of weights.   train_kill_test.py TRAINCORE"""
+import hashlib
+import json
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+TOOL = sys.argv[1]
+STEPS = 40
+SMALL = {
+    "model.dim": 32, "model.layers": 2, "model.heads": 4, "model.kv_heads": 2, "model.head_dim": 8, "model.ffn": 48,
+    "model.context": 32, "train.batch": 4, "train.micro_batch": 2, "train.steps": STEPS, "train.save_every": 3,
+    "train.eval_every": 5, "train.threads": 2, "train.keep": 2, "optim.warmup": 4, "sample.tokens": 20,
+}  # fmt: skip
+
+
+def command(out, text, *more):
+    sets = [f"--set={key}={value}" for key, value in {**SMALL, "train.out": out}.items()]
+    return [TOOL, "train", "--preset", "tiny", "--data", str(text), *sets, *more]
+
+
+def losses(out):
+    lines = (pathlib.Path(out) / "metrics.jsonl").read_text().splitlines()
+    return {line["step"]: (line["loss"], line.get("validation_loss")) for line in map(json.loads, lines)}
+
+
+def weights(out):
+    return hashlib.sha256((pathlib.Path(out) / "latest" / "model.safetensors").read_bytes()).hexdigest()
+
+
+def run(folder):
+    text = folder / "text.txt"
+    text.write_bytes(b"".join(b"line %d of a text that repeats itself, mostly\n" % (i % 97) for i in range(600)))
+    whole, broken = folder / "whole", folder / "broken"
+    subprocess.run(command(whole, text), check=True, capture_output=True)
+
+    random.seed(1)
+    kills = 0
+    resume = []
+    for _ in range(60):
+        process = subprocess.Popen(command(broken, text, *resume), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        try:
+            process.wait(timeout=random.uniform(0.2, 0.8) if kills < 6 else 120)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+            resume = ["--resume"] if (broken / "latest").exists() else []
+            if not resume and broken.exists():  # killed before the first checkpoint: nothing to resume, nothing in the way
+                continue
+            verify = subprocess.run([TOOL, "checkpoint", "verify", str(broken / "latest")], capture_output=True, text=True)
+            assert verify.returncode == 0, verify.stdout + verify.stderr
+            continue
+        output = process.stdout.read().decode(errors="replace")
+        assert process.returncode == 0, output
+        break
+    assert kills >= 1, "the run was never killed; it is too short for this test"
+    assert losses(broken) == losses(whole), "the losses differ from those of the run that never stopped"
+    assert len(losses(whole)) == STEPS
+    assert weights(broken) == weights(whole), "the weights differ"
+
+    again = subprocess.run(command(whole, text), capture_output=True, text=True)
+    assert again.returncode == 2 and "already holds a run" in again.stderr, again.stderr
+    sample = [TOOL, "sample", str(whole), "--prompt", "line ", "--tokens", "12", "--seed", "3"]
+    first, second = (subprocess.run(sample, capture_output=True).stdout for _ in range(2))
+    assert first and first == second, "the same seed wrote another text"
+    print(f"killed {kills} times, resumed, and bit for bit the run that never stopped")
+
+
+start = time.time()
+with tempfile.TemporaryDirectory() as name:
+    run(pathlib.Path(name))
+print(f"{time.time() - start:.1f}s")
