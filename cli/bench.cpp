@@ -34,8 +34,8 @@ void run_bench(BenchFlags& flags) {
   BenchReport report;
   {
     Progress progress("measuring this machine");
-    progress.show(0, 1);
-    report.rates = testing::measure_rates(flags.options.threads);
+    report.rates =
+        testing::measure_rates(flags.options.threads, [&](int64_t done, int64_t total) { progress.show(done, total); });
   }
   for (const testing::OpCases* op : ops) {
     Progress progress(fmt::format("bench {}", op->name));

@@ -150,6 +150,9 @@ testing::Case with_gradients(const Pass& pass, testing::Case c) {
 testing::Explanation explain_pass(const Pass& pass, const testing::Case& options, int32_t storage,
                                   const tc_exec& exec) {
   testing::Case c = with_gradients(pass, options);
+  for (const Field& f : pass.fields)  // "batch..." that is not given: none
+    for (int i = 0; i < f.shape.count(); ++i)
+      if (f.shape[i].variadic) c.dims.try_emplace(std::string(f.shape[i].terms[0].name));
   for (const Field& f : pass.fields)
     if (f.is_tensor() && !f.is_list() && (!f.is_optional || c.given.contains(f.name)) && f.shape[0].when_field.empty())
       c.alternative(std::string(f.name), alternative_of(f, c));

@@ -39,6 +39,10 @@ struct Erase {
   static double flops(const void* args, const Dims& dims) {
     return F(*static_cast<const A*>(args), dims);
   }
+  template <double (*F)(const A&, const Dims&)>
+  static double bytes(const void* args, const Dims& dims) {
+    return F(*static_cast<const A*>(args), dims);
+  }
   template <std::string (*F)(const A&, const Dims&)>
   static std::string explain(const void* args, const tc_exec&, const Dims& dims) {
     return F(*static_cast<const A*>(args), dims);

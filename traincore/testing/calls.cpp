@@ -13,7 +13,7 @@ namespace {
 // Beyond this many elements a float tensor repeats its values: no kernel can tell, and drawing them would take longer
 // than the benchmark. A prime, so that no two rows are the same.
 constexpr int64_t kPeriod = 1000003;
-constexpr int64_t kMostCopies = 64;
+constexpr double kMostCopies = 64;
 
 void fill(const Case& c, const Field& f, const std::string& key, const tc_tensor& t) {
   Random random(name_hash(key));
@@ -56,27 +56,45 @@ void take_saved(const OpCases& op, const PassCases& forward_cases, const Case& c
   require_ok(call(forward, problem.args(), nullptr));
   backward.for_each([&](const Field& f, const std::string& key, const tc_tensor& to) {
     problem.for_each([&](const Field& made, const std::string& made_key, const tc_tensor& from) {
-      if (made_key == key && made.is_written() && backward.reads(f)) write_all(to, read_all(from));
+      if (made_key == key && made.is_written() && backward.reads(f)) copy_all(from, to);
     });
   });
 }
 
-int64_t copies_for(double bytes) {
-  const double wanted = 4 * static_cast<double>(machine().cache_bytes);
-  return std::clamp(static_cast<int64_t>(wanted / std::max(bytes, 1.0)) + 1, int64_t{1}, kMostCopies);
+void copy_inputs(const Problem& from, const Problem& to) {
+  std::map<std::string, tc_tensor> inputs;
+  from.for_each([&](const Field& f, const std::string& key, const tc_tensor& t) {
+    if (from.reads(f)) inputs.emplace(key, t);
+  });
+  to.for_each([&](const Field&, const std::string& key, const tc_tensor& t) {
+    if (const auto found = inputs.find(key); found != inputs.end()) copy_all(found->second, t);
+  });
+}
+
+// Together they move four times what the last-level cache holds, and take no more than a quarter of the free memory.
+size_t copies_for(const Problem& problem) {
+  double held = 0;
+  problem.for_each([&](const Field&, const std::string&, const tc_tensor& t) {
+    held += static_cast<double>(element_count(t)) * static_cast<double>(tc_dtype_size(t.dtype));
+  });
+  const double wanted = 4 * static_cast<double>(machine().cache_bytes) / std::max(traffic_of(problem).total(), 1.0);
+  const double possible = static_cast<double>(free_memory_bytes()) / 4 / std::max(held, 1.0);
+  return 1 + static_cast<size_t>(std::clamp(std::min(wanted, possible), 0.0, kMostCopies));
 }
 
 }  // namespace
 
 Calls::Calls(const OpCases& op, const PassCases& cases, const Case& c, int32_t dtype)
     : pass_(find_pass(op.name, cases.pass)) {
-  const PassCases* forward = forward_of(op, cases);
-  for (int64_t i = 0, copies = 1; i < copies; ++i) {
-    auto& problem =
-        *problems_.emplace_back(std::make_unique<Problem>(pass_, c, dtype, Reals::storage, Memory::reserved));
-    if (i == 0) copies = copies_for(traffic().total());
-    fill_inputs(c, problem);
-    if (forward) take_saved(op, *forward, c, dtype, problem);
+  const auto add = [&] {
+    problems_.push_back(std::make_unique<Problem>(pass_, c, dtype, Reals::storage, Memory::reserved));
+  };
+  add();
+  fill_inputs(c, *problems_[0]);
+  if (const PassCases* forward = forward_of(op, cases)) take_saved(op, *forward, c, dtype, *problems_[0]);
+  for (const size_t copies = copies_for(*problems_[0]); problems_.size() < copies;) {
+    add();
+    copy_inputs(*problems_[0], *problems_.back());
   }
 }
 

@@ -17,6 +17,8 @@ std::string default_kernel(const Pass& pass, int32_t storage_dtype) {
 }  // namespace
 
 Traffic traffic_of(const Problem& call) {
+  const Pass& pass = call.pass();
+  if (pass.bytes) return {.streamed = pass.bytes(call.args(), validate(pass, call.args()))};
   Traffic traffic;
   call.for_each([&](const Field& f, const std::string&, const tc_tensor& t) {
     const double bytes = static_cast<double>(element_count(t)) * static_cast<double>(tc_dtype_size(t.dtype));

@@ -14,7 +14,8 @@ struct Explanation {
 
 TC_TOOL_API Explanation explain(const Pass& pass, const Case& c, int32_t storage_dtype, const tc_exec& exec);
 
-// The fewest bytes a call can move: each input read once, each output written once, what is updated both.
+// The fewest bytes a call can move: each input read once, each output written once, what is updated both; or what the
+// pass says instead.
 struct Traffic {
   double streamed = 0;  // only read or only written
   double updated = 0;   // read and written

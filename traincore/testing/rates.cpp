@@ -108,17 +108,23 @@ double flops_per_second(int threads) {
 
 }  // namespace
 
-Rates measure_rates(int threads) {
+Rates measure_rates(int threads, const std::function<void(int64_t done, int64_t total)>& progress) {
   const int team = threads > 0 ? threads : machine().threads;
   const int64_t n = array_length();
   Array a(n), b(n);
   const std::pair<const char*, Copy> ways[] = {
       {"memcpy", by_memcpy}, {"vector stores", by_vectors}, {"non-temporal stores", by_streaming}};
+  constexpr int64_t kSteps = std::size(ways) + 2;
+  int64_t step = 0;
   Rates rates;
-  for (const auto& [name, copy] : ways)
+  for (const auto& [name, copy] : ways) {
+    progress(step++, kSteps);
     if (const double rate = bytes_per_second(copy, a.data(), b.data(), n, team); rate > rates.copy)
       rates.copy = rate, rates.copied_by = name;
+  }
+  progress(step++, kSteps);
   rates.update = bytes_per_second(in_place, a.data(), a.data(), n, team);
+  progress(step++, kSteps);
   rates.gemm = flops_per_second(team);
   return rates;
 }

@@ -1,6 +1,7 @@
 #include "traincore/testing/values.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "traincore/core/view.h"
 
@@ -100,6 +101,13 @@ std::vector<double> read_all(const tc_tensor& t) {
 
 void write_all(const tc_tensor& t, const std::vector<double>& values) {
   for_each_element(t, [&](void* p, int64_t i) { set(p, t.dtype, values[static_cast<size_t>(i)]); });
+}
+
+void copy_all(const tc_tensor& from, const tc_tensor& to) {
+  if (from.dtype == to.dtype && values_of<char>(from).dense() && values_of<char>(to).dense())
+    std::memcpy(to.data, from.data, static_cast<size_t>(element_count(from)) * tc_dtype_size(from.dtype));
+  else
+    write_all(to, read_all(from));
 }
 
 }  // namespace tc::testing

@@ -17,5 +17,6 @@ double ulp(int32_t dtype, double magnitude);  // spacing of the dtype at that ma
 void for_each_element(const tc_tensor& t, FunctionRef<void(void*, int64_t)> visit);
 std::vector<double> read_all(const tc_tensor& t);
 void write_all(const tc_tensor& t, const std::vector<double>& values);
+void copy_all(const tc_tensor& from, const tc_tensor& to);  // of one shape
 
 }  // namespace tc::testing

@@ -1,6 +1,8 @@
 // The front door of embedding: what its arguments are, what is checked, where it goes.
 #include "traincore/ops/embedding/embedding.h"
 
+#include <algorithm>
+
 #include "traincore/core/op.h"
 #include "traincore/ops/embedding/plan.h"
 
@@ -29,6 +31,12 @@ constexpr Field backward_fields[] = {
 void check_forward(const Forward&, const Dims& dims) {
   require(dims["dim"] > 0, "embedding_forward: weight has width 0, but a row needs at least one element");
 }
+// Of the table only the rows that are asked for, each once.
+double bytes_forward(const Forward& a, const Dims& dims) {
+  const auto rows = static_cast<double>(dims["rows"]), vocab = static_cast<double>(dims["vocab"]);
+  const double row_bytes = static_cast<double>(dims["dim"]) * static_cast<double>(tc_dtype_size(a.y.dtype));
+  return rows * static_cast<double>(tc_dtype_size(a.ids.dtype)) + (rows + std::min(rows, vocab)) * row_bytes;
+}
 void check_backward(const Backward&, const Dims& dims) {
   require(dims["dim"] > 0, "embedding_backward: dy has width 0, but a row needs at least one element");
 }
@@ -39,7 +47,8 @@ constexpr Pass list[] = {
      .fields = forward_fields,
      .args_size = sizeof(Forward),
      .check = Erase<Forward>::check<check_forward>,
-     .cpu = Erase<Forward>::run<forward_cpu>},
+     .cpu = Erase<Forward>::run<forward_cpu>,
+     .bytes = Erase<Forward>::bytes<bytes_forward>},
     {.name = "embedding_backward",
      .formula = "dweight[v] = sum of dy[r] over rows r with ids[r] = v",
      .fields = backward_fields,
