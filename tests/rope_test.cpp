@@ -1,142 +1,15 @@
-// Activations, rope and embedding: published values, and what the schema-driven checks cannot say.
+// Rope and its tables: published values, packed projections, and what the schema-driven checks cannot say.
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
-#include <numeric>
-#include <random>
 #include <vector>
 
-#include "traincore/core/numeric.h"
-#include "traincore/ops/activation/activation.h"
-#include "traincore/ops/embedding/embedding.h"
+#include "tests/tensors.h"
 #include "traincore/ops/rope/rope.h"
 #include "traincore/ops/rope_tables/rope_tables.h"
 
 namespace tc {
 namespace {
-
-template <class T>
-tc_tensor view(std::vector<T>& data, std::vector<int64_t> shape) {
-  return tc_tensor_dense(data.data(), dtype_of<T>, static_cast<int32_t>(shape.size()), shape.data());
-}
-template <class T>
-tc_tensor view(std::vector<T>& data) {
-  return view(data, {static_cast<int64_t>(data.size())});
-}
-
-std::vector<float> normal(size_t n, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> distribution;
-  std::vector<float> values(n);
-  for (float& v : values) v = distribution(generator);
-  return values;
-}
-
-// The sentence of a call that must be refused with `code`.
-template <class F>
-std::string refusal(tc_status_t code, F&& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code, code) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "the call was not refused";
-  return "";
-}
-
-// ---------------------------------------------------------------- activation
-
-struct Curve {
-  std::vector<float> value, slope;
-};
-Curve curve(int32_t kind, std::vector<float> x) {
-  Curve c{std::vector<float>(x.size()), std::vector<float>(x.size())};
-  std::vector<float> ones(x.size(), 1);
-  auto a = tcx_activation_backward_args_default();
-  a.kind = kind, a.dy = view(ones), a.gate = view(x), a.y = view(c.value), a.dgate = view(c.slope);
-  activation_backward(a);
-  return c;
-}
-
-TEST(Activation, SiluFarOut) {
-  constexpr float kInf = std::numeric_limits<float>::infinity();
-  const Curve c = curve(TC_ACTIVATION_SILU, {-20, -88, -200, -3e38f, -kInf, 100, 3e38f});
-  EXPECT_NEAR(c.value[0] / -4.1223072e-8, 1, 1e-6);
-  EXPECT_NEAR(c.value[1] / -5.328e-37, 1, 1e-3);
-  EXPECT_NEAR(c.slope[0] / -3.9161919e-8, 1, 1e-6);
-  for (int i = 2; i < 5; ++i) {
-    EXPECT_EQ(c.value[i], 0);
-    EXPECT_EQ(c.slope[i], 0);
-  }
-  EXPECT_EQ(c.value[5], 100);
-  EXPECT_EQ(c.slope[5], 1);
-  EXPECT_EQ(c.value[6], 3e38f);
-  EXPECT_EQ(c.slope[6], 1);
-}
-
-TEST(Activation, FormsOfGelu) {
-  const Curve by_tanh = curve(TC_ACTIVATION_GELU_TANH, {1, -3}), by_erf = curve(TC_ACTIVATION_GELU_ERF, {1, -3});
-  EXPECT_NEAR(by_tanh.value[0], 0.8411919906, 1e-7);
-  EXPECT_NEAR(by_tanh.value[1], -0.003637392082, 1e-9);
-  EXPECT_NEAR(by_erf.value[0], 0.8413447461, 1e-7);
-  EXPECT_NEAR(by_erf.value[1], -0.004049694095, 2e-7);
-}
-
-TEST(Activation, SlopesAtZeroAreExact) {
-  const float want[] = {0, 0.5f, 0.25f, 0.5f, 0.5f, 0.5f, 0, 0, 1};
-  for (int kind = TC_ACTIVATION_SILU; kind <= TC_ACTIVATION_TANH; ++kind) {
-    const Curve c = curve(kind, {0.0f, -0.0f});
-    EXPECT_EQ(c.slope[0], want[kind]) << kind;
-    EXPECT_EQ(c.slope[1], want[kind]) << kind;
-  }
-}
-
-TEST(Activation, SlopesAreFiniteWhereverTheyAreFloats) {
-  std::vector<float> x;
-  for (float v = 1e-38f; v < 1.6e38f; v *= 1.7f) x.push_back(v), x.push_back(-v);
-  x.push_back(-3e38f);
-  for (int kind = TC_ACTIVATION_SILU; kind <= TC_ACTIVATION_TANH; ++kind)
-    for (const float slope : curve(kind, x).slope) EXPECT_TRUE(std::isfinite(slope)) << kind;
-}
-
-TEST(Activation, OutputMayBeBothInputs) {
-  std::vector<float> h = normal(1000, 1), want(1000);
-  auto a = tcx_activation_forward_args_default();
-  a.kind = TC_ACTIVATION_SILU, a.gate = a.up = view(h), a.y = view(want);
-  activation_forward(a);
-  a.y = a.gate;
-  activation_forward(a);
-  EXPECT_EQ(h, want);
-}
-
-TEST(Activation, HalvesOfAPackedTensor) {
-  constexpr int64_t kRows = 4, kCols = 2304;
-  std::vector<float> packed = normal(2 * kRows * kCols, 2), dy = normal(kRows * kCols, 3), gate, up;
-  for (int64_t r = 0; r < kRows; ++r) {
-    const auto row = packed.begin() + 2 * kCols * r;
-    gate.insert(gate.end(), row, row + kCols);
-    up.insert(up.end(), row + kCols, row + 2 * kCols);
-  }
-  std::vector<float> dgate(gate.size()), dup(gate.size());
-  auto a = tcx_activation_backward_args_default();
-  a.kind = TC_ACTIVATION_GELU_TANH, a.dy = view(dy, {kRows, kCols});
-  a.gate = view(gate, {kRows, kCols}), a.up = view(up, {kRows, kCols});
-  a.dgate = view(dgate, {kRows, kCols}), a.dup = view(dup, {kRows, kCols});
-  activation_backward(a);
-  a.gate.data = packed.data(), a.up.data = packed.data() + kCols;
-  a.gate.stride[0] = a.up.stride[0] = 2 * kCols;
-  a.dgate = a.gate, a.dup = a.up;
-  activation_backward(a);
-  for (int64_t r = 0; r < kRows; ++r)
-    for (int64_t c = 0; c < kCols; ++c) {
-      ASSERT_EQ(packed[2 * kCols * r + c], dgate[kCols * r + c]);
-      ASSERT_EQ(packed[2 * kCols * r + kCols + c], dup[kCols * r + c]);
-    }
-}
-
-// ---------------------------------------------------------------- rope
 
 struct Table {
   std::vector<float> cos, sin;
@@ -311,37 +184,6 @@ TEST(RopeTables, RefusesOptionsThatWouldBeIgnored) {
   refused("beta_fast");
   a.beta_fast = 32, a.scaling = TC_ROPE_SCALING_YARN, a.factor = 4;
   refused("original_max_position is 0");
-}
-
-// ---------------------------------------------------------------- embedding
-
-TEST(Embedding, IdsOutsideTheVocabularyAreRefused) {
-  std::vector<float> weight(5 * 3, 1), y(4 * 3, -7), dweight(5 * 3, -7);
-  for (const int64_t bad : {int64_t{5}, int64_t{-1}, int64_t{1} << 40}) {
-    std::vector<int64_t> ids = {0, 4, bad, 1};
-    auto f = tcx_embedding_forward_args_default();
-    f.ids = view(ids), f.weight = view(weight, {5, 3}), f.y = view(y, {4, 3});
-    EXPECT_NE(refusal(TC_ERR_INVALID_ARG, [&] { embedding_forward(f); }).find("ids[2]"), std::string::npos);
-    auto b = tcx_embedding_backward_args_default();
-    b.ids = f.ids, b.dy = f.y, b.dweight = view(dweight, {5, 3});
-    EXPECT_NE(refusal(TC_ERR_INVALID_ARG, [&] { embedding_backward(b); }).find("ids[2]"), std::string::npos);
-  }
-  for (const float v : y) EXPECT_EQ(v, -7);
-  for (const float v : dweight) EXPECT_EQ(v, -7);
-}
-
-// A sum kept in bf16 stops at 256.
-TEST(Embedding, ManyOccurrencesAddUp) {
-  std::vector<int32_t> ids(50001, 1);
-  std::vector<bf16> dy(ids.size() * 2, bf16(1.0f)), rounded(6);
-  std::vector<float> exact(6);
-  auto a = tcx_embedding_backward_args_default();
-  a.ids = view(ids), a.dy = view(dy, {50001, 2}), a.dweight = view(exact, {3, 2});
-  embedding_backward(a);
-  EXPECT_EQ(exact, (std::vector<float>{0, 0, 50001, 50001, 0, 0}));
-  a.dweight = view(rounded, {3, 2});
-  embedding_backward(a);
-  EXPECT_EQ(float(rounded[2]), float(bf16(50001.0f)));
 }
 
 }  // namespace
