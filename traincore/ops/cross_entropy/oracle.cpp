@@ -58,13 +58,13 @@ RowStats<Real> stats_of(const A& a, const Real* x, int64_t classes) {
 template <class Real, class A>
 void gradient_row(const A& a, const Real* x, int64_t classes, int64_t target, Real max, Real log_sum, Real scale,
                   Real* dlogits) {
+  if (target == a.ignore_index) {
+    for (int64_t c = 0; c < classes; ++c) dlogits[c] = 0;
+    return;
+  }
   const Real s = Real(a.label_smoothing), kept = weight_of<Real>(a, target) * (1 - s);
   const Real of_p = kept + s + 2 * Real(a.z_loss) * (max + log_sum);
   for (int64_t c = 0; c < classes; ++c) {
-    if (target == a.ignore_index) {
-      dlogits[c] = 0;
-      continue;
-    }
     const Real u = logit_of(a, x[c]), ratio = a.softcap > 0 ? u / Real(a.softcap) : Real(0);
     const Real du = of_p * std::exp((u - max) - log_sum) - s / Real(classes) - (c == target ? kept : Real(0));
     dlogits[c] = scale * du * Real(a.logit_scale) * (1 - ratio * ratio);
