@@ -104,7 +104,7 @@ TEST(Config, values_of_the_wrong_type_or_range_are_refused) {
       {"model.kv_heads=3", "multiple of model.kv_heads = 3"},
       {"model.head_dim=33", "must be even"},
       {"train.micro_batch=3", "multiple of train.micro_batch = 3"},
-      {"optim.warmup=301", "longer than train.steps = 300"},
+      {"optim.warmup=701", "longer than train.steps = 700"},
       {"optim.min_lr=1", "above optim.lr"},
   };
   for (const auto& c : cases) EXPECT_TRUE(mentions(refusal({c.assignment}), c.mention)) << c.assignment;

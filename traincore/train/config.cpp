@@ -28,11 +28,11 @@ const Preset kPresets[] = {
     {"tiny",  // 2.4 M parameters on bytes: two minutes on two cores
      {.dim = 256, .layers = 4, .heads = 8, .kv_heads = 4, .head_dim = 32, .ffn = 512, .context = 256},
      "f32",
-     8,
-     8,
-     300,
-     20,
-     3e-3},
+     4,
+     4,
+     700,
+     40,
+     2e-3},
     {"small",  // 13 M
      {.dim = 384, .layers = 8, .heads = 6, .kv_heads = 2, .head_dim = 64, .ffn = 1024, .context = 512},
      "f32",
