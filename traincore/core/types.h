@@ -98,7 +98,7 @@ typedef struct tc_exec {
 } tc_exec;
 
 static inline tc_exec tc_exec_default(void) {
-  tc_exec e = {sizeof(tc_exec), TC_RUN_TO_RUN, TC_STANDARD, 0, NULL, NULL, 0, NULL}; /* NOLINT(modernize-use-nullptr): C11 too */
+  tc_exec e = {sizeof(tc_exec), TC_RUN_TO_RUN, TC_STANDARD, 0, NULL, NULL, 0, NULL}; /* NOLINT: C11 too */
   return e;
 }
 

@@ -145,7 +145,7 @@ class Refusals {
         copy.assign(list.data, list.data + list.count);
         change(copy[0]);
         const tc_tensor* data = copy.data();
-        std::memcpy(args + f.offset, &data, sizeof data);
+        std::memcpy(args + f.offset, &data, sizeof(void*));
       });
     };
     spoil_first(TC_ERR_INVALID_ARG, "element missing", [](tc_tensor& t) { t = tc_tensor{}; });
@@ -192,7 +192,7 @@ class Refusals {
       auto& copy = gpu_lists_.emplace_back(list.data, list.data + list.count);
       for (tc_tensor& t : copy) t.device = TC_CUDA;
       const tc_tensor* data = copy.data();
-      std::memcpy(args + f.offset, &data, sizeof data);
+      std::memcpy(args + f.offset, &data, sizeof(void*));
     }
   }
 

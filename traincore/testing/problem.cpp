@@ -142,7 +142,7 @@ void Problem::add_field(const Field& f, int32_t storage_dtype) {
     }
     const tc_tensor* data = views.data();
     const auto count = static_cast<int64_t>(views.size());
-    std::memcpy(args_.get() + f.offset, &data, sizeof data);
+    std::memcpy(args_.get() + f.offset, &data, sizeof(void*));
     std::memcpy(args_.get() + f.count_offset, &count, sizeof count);
     return;
   }
