@@ -185,6 +185,54 @@ TEST(Attention, HeadsOfAProjectionGiveTheSameBits) {
     EXPECT_EQ((strided.*a).data, (wanted.*a).data);
 }
 
+TEST(Attention, QueriesKeysAndValuesMayBePartsOfOnePackedProjection) {
+  constexpr int64_t kBatch = 2, kHeads = 4, kKvHeads = 2, kSeq = 50, kWidth = 8,
+                    kAll = (kHeads + 2 * kKvHeads) * kWidth;
+  Problem apart(kBatch, kHeads, kKvHeads, kSeq, kSeq, kWidth, kWidth);
+  Array qkv({kBatch, kSeq, kAll}, kNaN), dqkv({kBatch, kSeq, kAll}, kNaN);
+  const auto part = [&](Array& all, int64_t heads, int64_t first_head) {
+    tc_tensor t = all.view();
+    t.rank = 4;
+    t.shape[1] = heads, t.shape[2] = kSeq, t.shape[3] = kWidth;
+    t.stride[1] = kWidth, t.stride[2] = kAll, t.stride[3] = 1;
+    t.data = all.data.data() + first_head * kWidth;
+    return t;
+  };
+  // The elements of a part, in the order of the tensors that lie apart.
+  const auto each = [](const tc_tensor& t, auto&& visit) {
+    size_t i = 0;
+    for (int64_t b = 0; b < t.shape[0]; ++b)
+      for (int64_t h = 0; h < t.shape[1]; ++h)
+        for (int64_t s = 0; s < t.shape[2]; ++s)
+          for (int64_t d = 0; d < t.shape[3]; ++d)
+            visit(static_cast<float*>(t.data)[b * t.stride[0] + h * t.stride[1] + s * t.stride[2] + d], i++);
+  };
+  Problem packed = apart;
+  packed.bind(&Array::view);
+  const struct {
+    Array Problem::*from;
+    int64_t heads, first;
+    tc_tensor tcx_attention_backward_args::*field;
+    Array& all;
+  } parts[] = {{&Problem::q, kHeads, 0, &tcx_attention_backward_args::q, qkv},
+               {&Problem::k, kKvHeads, kHeads, &tcx_attention_backward_args::k, qkv},
+               {&Problem::v, kKvHeads, kHeads + kKvHeads, &tcx_attention_backward_args::v, qkv},
+               {&Problem::dq, kHeads, 0, &tcx_attention_backward_args::dq, dqkv},
+               {&Problem::dk, kKvHeads, kHeads, &tcx_attention_backward_args::dk, dqkv},
+               {&Problem::dv, kKvHeads, kHeads + kKvHeads, &tcx_attention_backward_args::dv, dqkv}};
+  for (const auto& p : parts) {
+    packed.backward.*p.field = part(p.all, p.heads, p.first);
+    if (&p.all == &qkv) each(packed.backward.*p.field, [&](float& x, size_t i) { x = (apart.*p.from).data[i]; });
+  }
+  packed.forward.q = packed.backward.q, packed.forward.k = packed.backward.k, packed.forward.v = packed.backward.v;
+  apart.bind(&Array::view);
+  apart.run();
+  packed.run();
+  EXPECT_EQ(packed.o.data, apart.o.data);
+  for (const auto& p : parts)
+    each(packed.backward.*p.field, [&](float& x, size_t i) { EXPECT_EQ(x, (apart.*p.from).data[i]); });
+}
+
 TEST(Attention, ARowHasTheSameBitsAlone) {
   Problem all(1, 2, 1, 130, 150, 24, 17);
   all.forward.causal = all.backward.causal = 1;

@@ -156,7 +156,7 @@ struct Pass {
   size_t (*workspace)(const void* args, const tc_exec& exec) = nullptr;              // bytes; none if NULL
   void (*cpu)(const void* args, const tc_exec& exec) = nullptr;
   void (*cuda)(const void* args, const tc_exec& exec) = nullptr;
-  double (*flops)(const void* args, const Dims& dims) = nullptr;                              // for bench; none if NULL
+  double (*flops)(const void* args, const Dims& dims) = nullptr;  // for bench; none if NULL
   double (*bytes)(const void* args, const Dims& dims) = nullptr;  // moved at least, if not every tensor just once
   std::string (*explain)(const void* args, const tc_exec& exec, const Dims& dims) = nullptr;  // which variant and why
 };

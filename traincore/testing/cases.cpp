@@ -31,10 +31,13 @@ Fill constant(double value) {
   return [=](const Case&, Random&, int64_t) { return value; };
 }
 Fill values(std::vector<double> list) {
-  return [list = std::move(list)](const Case&, Random&, int64_t i) { return list[static_cast<size_t>(i) % list.size()]; };
+  return
+      [list = std::move(list)](const Case&, Random&, int64_t i) { return list[static_cast<size_t>(i) % list.size()]; };
 }
 Fill integers_below(std::string dimension) {
-  return [dimension = std::move(dimension)](const Case& c, Random& r, int64_t) { return static_cast<double>(r.below(c.extent(dimension))); };
+  return [dimension = std::move(dimension)](const Case& c, Random& r, int64_t) {
+    return static_cast<double>(r.below(c.extent(dimension)));
+  };
 }
 
 int64_t Case::extent(std::string_view name) const {

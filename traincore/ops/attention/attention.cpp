@@ -137,6 +137,23 @@ double backward_flops(const Backward& a, const Dims& dims) {
   return visible_pairs(a) * static_cast<double>(dims["heads"] * 2 * (3 * dims["head_dim"] + 2 * dims["value_dim"]));
 }
 
+std::string explain_forward(const Forward& a, const Dims&) {
+  const Extents e = extents_of(a);
+  const int64_t units = tiles(e.seq_q) * e.group;
+  return fmt::format(
+      "{} key heads; for each, {} tiles of {} queries, {} of them to one traversal of the keys in tiles of {}; tiles "
+      "that no query sees are skipped",
+      e.batch * e.kv_heads, units, kTile, std::min(units, kForwardUnits), kTile);
+}
+std::string explain_backward(const Backward& a, const Dims&) {
+  const Extents e = extents_of(a);
+  const int64_t units = tiles(e.seq_q) * e.group;
+  return fmt::format(
+      "one traversal of the tiles of {} queries x {} keys gives every gradient; {} key heads, for each dk and dv are "
+      "summed over {} tiles of queries in {} slabs, then the slabs in order",
+      kTile, kTile, e.batch * e.kv_heads, units, slabs_of(a));
+}
+
 // A query's output depends on its own keys alone, in tiles counted from key 0; dk and dv are sums over queries, cut by
 // how many there are.
 constexpr uint32_t kBackwardOffers = kOffersAll & ~uint32_t{kBatchInvariant};
@@ -148,7 +165,8 @@ constexpr Pass list[] = {
      .args_size = sizeof(Forward),
      .check = Erase<Forward>::check<check_forward>,
      .cpu = Erase<Forward>::run<forward_cpu>,
-     .flops = Erase<Forward>::flops<forward_flops>},
+     .flops = Erase<Forward>::flops<forward_flops>,
+     .explain = Erase<Forward>::explain<explain_forward>},
     {.name = "attention_backward",
      .formula = "dv = P^T do; ds = P (do v^T - sum(do o)); dq = scale ds k; dk = scale ds^T q",
      .fields = backward_fields,
@@ -157,7 +175,8 @@ constexpr Pass list[] = {
      .check = Erase<Backward>::check<check_backward>,
      .workspace = Erase<Backward>::workspace<carve_backward>,
      .cpu = Erase<Backward>::run<backward_cpu>,
-     .flops = Erase<Backward>::flops<backward_flops>},
+     .flops = Erase<Backward>::flops<backward_flops>,
+     .explain = Erase<Backward>::explain<explain_backward>},
 };
 
 }  // namespace

@@ -14,8 +14,6 @@ namespace {
 
 using Args = tcx_attention_backward_args;
 
-constexpr int64_t kUnitsAtOnce = 2;  // tiles of queries that share one copy of the keys and values
-
 struct UnitScratch {
   float *q, *dout;        // [kTile][padded(head_dim or value_dim)]
   float *q_t, *dout_t;    // [head_dim or value_dim][kTile]: transposed
@@ -29,7 +27,7 @@ struct TaskScratch {
   float *k, *v;             // [kTile][padded(head_dim or value_dim)]: one tile of keys
   float *scores, *dscores;  // [kTile keys][kTile]: then probabilities and dz, then ds without its scale
   float *dcap, *kept;       // [kTile keys][kTile]: derivative of the soft cap, dropout
-  UnitScratch units[kUnitsAtOnce];
+  UnitScratch units[kBackwardUnits];
 };
 TaskScratch carve_task(const Extents& e, const Scoring& scoring, Arena& arena) {
   constexpr int64_t kScores = kTile * kTile;
@@ -80,7 +78,7 @@ class Task {
 
   // A few units: the keys go by once, a tile at a time.
   void run(int64_t first, int64_t count) {
-    Unit units[kUnitsAtOnce];
+    Unit units[kBackwardUnits];
     for (int64_t i = 0; i < count; ++i) begin(units[i] = head_.unit(first + i), scratch_.units[i]);
     for_key_tiles(a_, head_, units, count, scratch_.k, scratch_.v,
                   [&](int64_t i, const Tile& tile) HWY_ATTR { add_keys(units[i], tile, scratch_.units[i]); });
@@ -257,8 +255,8 @@ void backward(const Args& a, const tc_exec& exec) {
     const ThreadScratch memory(counting.used());
     Arena arena(memory.data());
     Task task(a, scoring, head, slabs.begin(slab, sequence, index), arena);
-    for (int64_t first = slab * kUnitsAtOnce; first < head.units(); first += slabs.count * kUnitsAtOnce)
-      task.run(first, std::min(kUnitsAtOnce, head.units() - first));
+    for (int64_t first = slab * kBackwardUnits; first < head.units(); first += slabs.count * kBackwardUnits)
+      task.run(first, std::min(kBackwardUnits, head.units() - first));
   });
   const int64_t blocks = tiles(longest(a, e, &Sequence::keys));
   parallel_for(e.sequences * e.kv_heads * blocks, exec.threads, [&](int64_t i) {

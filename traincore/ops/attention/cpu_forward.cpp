@@ -12,8 +12,6 @@ namespace {
 
 using Args = tcx_attention_forward_args;
 
-constexpr int64_t kUnitsPerTask = 4;  // tiles of queries that share one copy of the keys and values
-
 // One unit's queries, and its sums over the keys so far, relative to the largest score so far.
 struct UnitScratch {
   float* q;    // [head_dim][kTile]: transposed
@@ -27,7 +25,7 @@ struct TaskScratch {
   float* scores;  // [kTile keys][kTile], then weights
   float* decay;   // [kTile]: what a new largest score makes of the sums
   float* kept;    // [kTile keys][kTile]: dropout
-  UnitScratch units[kUnitsPerTask];
+  UnitScratch units[kForwardUnits];
 };
 TaskScratch carve_task(const Extents& e, const Scoring& scoring, Arena& arena) {
   TaskScratch s{arena.take<float>(kTile * padded(e.head_dim)),
@@ -49,7 +47,7 @@ class Task {
       : a_(a), e_(head.e), scoring_(scoring), head_(head), scratch_(carve_task(head.e, scoring, arena)) {}
 
   void run(int64_t first, int64_t count) {
-    Unit units[kUnitsPerTask];
+    Unit units[kForwardUnits];
     for (int64_t i = 0; i < count; ++i) begin(units[i] = head_.unit(first + i), scratch_.units[i]);
     for_key_tiles(a_, head_, units, count, scratch_.k, scratch_.v,
                   [&](int64_t i, const Tile& tile) HWY_ATTR { add_keys(tile, scratch_.units[i]); });
@@ -137,11 +135,11 @@ void forward(const Args& a, const tc_exec& exec) {
   const Scoring scoring(a, e);
   Arena counting;
   carve_task(e, scoring, counting);
-  const int64_t blocks = (tiles(longest(a, e, &Sequence::queries)) * e.group + kUnitsPerTask - 1) / kUnitsPerTask;
+  const int64_t blocks = (tiles(longest(a, e, &Sequence::queries)) * e.group + kForwardUnits - 1) / kForwardUnits;
   parallel_for(e.sequences * e.kv_heads * blocks, exec.threads, [&](int64_t i) {
     const KeyHead head = key_head_of(a, e, i / blocks / e.kv_heads, i / blocks % e.kv_heads);
-    const int64_t first = (blocks - 1 - i % blocks) * kUnitsPerTask;  // causal: the last queries have most to do
-    const int64_t count = std::min(kUnitsPerTask, head.units() - first);
+    const int64_t first = (blocks - 1 - i % blocks) * kForwardUnits;  // causal: the last queries have most to do
+    const int64_t count = std::min(kForwardUnits, head.units() - first);
     if (count <= 0) return;
     const ThreadScratch memory(counting.used());
     Arena arena(memory.data());

@@ -12,6 +12,8 @@ namespace tc::ops::attention {
 
 // Queries and keys are taken kTile at a time: whole vectors and whole groups of rows of the products in tile-inl.h.
 inline constexpr int64_t kTile = 48;
+// How many tiles of queries share one copy of the keys and values.
+inline constexpr int64_t kForwardUnits = 4, kBackwardUnits = 2;
 
 constexpr int64_t tiles(int64_t n) { return (n + kTile - 1) / kTile; }
 
@@ -70,17 +72,25 @@ Window window_of(const A& a, const Sequence& s) {
           a.causal ? 0 : limit(a.window_right), s.keys};
 }
 
-// (query, key) pairs of one head that the window lets through, over all sequences.
+// Sum of clamp(i + first, 0, most) over i = 0 .. count - 1.
+inline double sum_of_clamped(int64_t first, int64_t count, int64_t most) {
+  const int64_t rising = std::clamp<int64_t>(-first, 0, count),
+                whole = std::clamp<int64_t>(most - first, rising, count);
+  const auto at = [&](int64_t i) { return static_cast<double>(i + first); };
+  const double ramp = whole > rising ? (at(rising) + at(whole - 1)) / 2 * static_cast<double>(whole - rising) : 0;
+  return ramp + static_cast<double>(count - whole) * static_cast<double>(most);
+}
+
+// (query, key) pairs of one head that the window lets through, over all sequences; packed ones count as equally long,
+// so that no tensor is read.
 template <class A>
 double visible_pairs(const A& a) {
   const Extents e = extents_of(a);
-  double pairs = 0;
-  for (int64_t n = 0; n < e.sequences; ++n) {
-    const Sequence s = sequence_of(a, e, n);
-    const Window w = window_of(a, s);
-    for (int64_t i = 0; i < s.queries; ++i) pairs += static_cast<double>(w.end(i) - w.begin(i));
-  }
-  return pairs;
+  const int64_t shared = given(a.cu_seqlens_q) ? std::max<int64_t>(e.sequences, 1) : 1;
+  const Sequence s{0, 0, e.seq_q / shared, 0, e.seq_k / shared};
+  const Window w = window_of(a, s);
+  return static_cast<double>(e.sequences) * (sum_of_clamped(w.offset + w.right + 1, s.queries, s.keys) -
+                                             sum_of_clamped(w.offset - w.left, s.queries, s.keys));
 }
 
 // A unit is one tile of queries of one head: the head within its group, the queries within their sequence.

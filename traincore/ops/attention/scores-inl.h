@@ -85,7 +85,7 @@ float* value_at(const tc_tensor& t, int64_t batch, int64_t head, int64_t row) {
 
 // ---------------------------------------------------------------- from q.k to the exponent
 
-// 2^x for x <= 0, 1 ulp; 0 below the smallest normal number, so that the -inf of a key that is not seen is exactly 0.
+// 2^x for x <= 0, 1.1 ulp; 0 below the smallest normal number, so that the -inf of a key that is not seen is exactly 0.
 // NaN stays.
 HWY_INLINE V weight(V x) {
   const V lowest = set(-126.0f), shift = set(0x1.8p23f + 127);  // an ulp of 1: adding it rounds to an integer
@@ -145,12 +145,10 @@ class Scoring {
         plain_(a.softcap == 0 && !given(a.bias) && !given(a.alibi_slopes)),
         scale_(a.scale > 0 ? a.scale : 1 / std::sqrt(static_cast<double>(e.head_dim))) {}
 
-  // Whether a score stays q.k, and its scale is left to the exponent.
-  bool plain() const { return plain_; }
   bool capped() const { return softcap_ > 0; }
   bool drops() const { return dropout_ > 0; }
   float scale() const { return static_cast<float>(scale_); }
-  // What a score has for a factor in e^x, and in 2^x.
+  // What multiplies a score in e^x, and in 2^x: the scale, unless z has it already.
   double factor() const { return plain_ ? scale_ : 1; }
   float exponent() const { return static_cast<float>(factor() * kLog2E); }
 
@@ -202,6 +200,7 @@ class Scoring {
   const uint8_t* mask_of(const Tile& t, int64_t q) const {
     return static_cast<const uint8_t*>(mask_.data) + pair_row(mask_, t, q).offset;
   }
+
   void to_z(const Window& w, const Tile& t, float* scores, float* dcap) const {
     const float slope = given(slopes_) ? element(slopes_, t.head) : 0;
     for_lanes(t, [&](int64_t q) HWY_ATTR {
@@ -263,7 +262,7 @@ class Scoring {
   const float softcap_;
   const double dropout_;
   const uint64_t seed_;
-  const bool plain_;
+  const bool plain_;  // scores stay q.k, and the scale is left to the exponent
   const double scale_;
 };
 
