@@ -137,12 +137,15 @@ int32_t read_dtypes(const ExplainFlags& flags, const Passes& passes, testing::Ca
   return storage;
 }
 
-// A backward computes the gradient of every input that is there.
+// A backward that is not told what to compute computes the gradient of every input that is there.
 testing::Case with_gradients(const Pass& pass, testing::Case c) {
+  const auto named = [&](const Field& f) { return f.role == Role::out && c.given.contains(f.name); };
+  if (!pass.name.ends_with("_backward") || std::any_of(pass.fields.begin(), pass.fields.end(), named)) return c;
+  const testing::Case given = c;
   for (const Field& f : pass.fields)
     for (const Field& input : pass.fields)
       if (f.role == Role::out && f.is_optional && f.name.starts_with('d') && f.name.substr(1) == input.name &&
-          (!input.is_optional || c.given.contains(input.name)))
+          (!input.is_optional || given.given.contains(input.name)))
         c.given.insert(std::string(f.name));
   return c;
 }
@@ -177,14 +180,23 @@ tc_exec read_exec(const ExplainFlags& flags) {
   return exec;
 }
 
+// "24.6 M": three digits and a prefix of 1000s.
+std::string scaled(double n) {
+  const char* const prefixes[] = {"", "k", "M", "G", "T", "P"};
+  size_t i = 0;
+  for (; n >= 999.5 && i + 1 < std::size(prefixes); ++i) n /= 1000;
+  return fmt::format("{:.3g} {}", n, prefixes[i]);
+}
+
 void print(const Pass& pass, const testing::Explanation& e) {
   fmt::print("{}: {}\n", pass.name, pass.formula);
   if (e.status != TC_OK) {
     fmt::print("  {}  {}\n", bad("refused"), e.refusal);
     return;
   }
-  fmt::print("  kernel     {}\n  workspace  {} bytes\n  moves      {:.4g} bytes\n", e.kernel, e.workspace, e.bytes);
-  if (e.flops > 0) fmt::print("  computes   {:.4g} flops, {:.1f} a byte\n", e.flops, e.flops / e.bytes);
+  fmt::print("  kernel     {}\n  runs on    {}\n  workspace  {}B\n  moves      {}B\n", e.kernel, e.target,
+             scaled(static_cast<double>(e.workspace)), scaled(e.bytes));
+  if (e.flops > 0) fmt::print("  computes   {}flop, {:.1f} a byte\n", scaled(e.flops), e.flops / e.bytes);
 }
 
 nlohmann::json to_json(const Pass& pass, const testing::Explanation& e) {
@@ -192,7 +204,11 @@ nlohmann::json to_json(const Pass& pass, const testing::Explanation& e) {
   if (e.status != TC_OK)
     j["refusal"] = e.refusal;
   else
-    j.update({{"kernel", e.kernel}, {"workspace_bytes", e.workspace}, {"bytes", e.bytes}, {"flops", e.flops}});
+    j.update({{"kernel", e.kernel},
+              {"target", e.target},
+              {"workspace_bytes", e.workspace},
+              {"bytes", e.bytes},
+              {"flops", e.flops}});
   return j;
 }
 

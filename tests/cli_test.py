@@ -54,6 +54,16 @@ class Tool(unittest.TestCase):
         self.assertEqual(call["status"], "TC_OK")
         self.assertEqual(call["bytes"], 2 * 2048 * 4096 * 2 + 4096 * 4)
         self.assertIn("rmsnorm_forward", call["kernel"])
+        self.assertIn("cpu", call["target"])
+        attention = json.loads(self.succeed("explain", "attention_forward", "--shape",
+                                            "batch=1,heads=4,kv_heads=2,seq_q=64,seq_k=64,head_dim=8,value_dim=8", "--json"))
+        self.assertGreater(attention[0]["flops"], 0)
+
+    def test_explain_asks_backward_for_every_gradient(self):
+        shape = ("--shape", "rows=8,cols=16", "--dtype", "f32", "--json")
+        both = json.loads(self.succeed("explain", "rmsnorm_backward", *shape, "--with", "weight"))
+        one = json.loads(self.succeed("explain", "rmsnorm_backward", *shape, "--with", "weight,dx"))
+        self.assertEqual(both[0]["bytes"] - one[0]["bytes"], 16 * 4)
 
     def test_explain_needs_no_memory(self):
         self.succeed("explain", "rmsnorm", "--shape", "rows=1000000000,cols=4096", "--set", "eps=1e-5", "--with", "weight")

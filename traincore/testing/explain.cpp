@@ -1,17 +1,16 @@
 #include "traincore/testing/explain.h"
 
+#include <fmt/format.h>
+
 #include "traincore/core/op.h"
 #include "traincore/testing/machine.h"
 
 namespace tc::testing {
 namespace {
 
-std::string default_kernel(const Pass& pass, int32_t storage_dtype) {
+std::string simd_target() {
   const Machine& m = machine();
-  std::string compiled;
-  for (const std::string& target : m.simd_compiled) compiled.append(compiled.empty() ? "" : ", ").append(target);
-  return fmt::format("the CPU kernel of {} for {} storage, its only variant; {}, the best that this CPU has of {}",
-                     pass.name, tc_dtype_name(storage_dtype), m.simd, compiled);
+  return fmt::format("cpu, {}: the best that this CPU has of {}", m.simd, fmt::join(m.simd_compiled, ", "));
 }
 
 }  // namespace
@@ -39,7 +38,10 @@ Explanation explain(const Pass& pass, const Case& c, int32_t storage_dtype, cons
       return e;
     }
     const Dims dims = validate(pass, problem.args());
-    e.kernel = pass.explain ? pass.explain(problem.args(), exec, dims) : default_kernel(pass, storage_dtype);
+    e.kernel = pass.explain
+                   ? pass.explain(problem.args(), exec, dims)
+                   : fmt::format("the one variant of {}, for {} storage", pass.name, tc_dtype_name(storage_dtype));
+    e.target = simd_target();
     e.bytes = traffic_of(problem).total();
     if (pass.flops) e.flops = pass.flops(problem.args(), dims);
   } catch (const Error& error) {

@@ -7,7 +7,8 @@ namespace tc::testing {
 struct Explanation {
   tc_status_t status = TC_OK;
   std::string refusal;  // one sentence, where status is not TC_OK
-  std::string kernel;   // which would run, on which SIMD target, and why
+  std::string kernel;   // which would run, and why
+  std::string target;   // on which device and SIMD target, and why
   size_t workspace = 0;
   double bytes = 0, flops = 0;
 };
