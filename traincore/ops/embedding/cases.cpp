@@ -49,10 +49,10 @@ std::vector<Case> list(Effort effort) {
   return all;
 }
 
+// More rows than ids, so that the gather reads the whole table, as the count of bytes has it.
 std::vector<Case> bench() {
   const auto any = testing::integers_below("vocab");
-  return {sized({32, 1024}, 50257, 768).fill("ids", any), sized({4, 256}, 50257, 768).fill("ids", any),
-          sized({8, 1024}, 128256, 4096).fill("ids", any)};
+  return {sized({64, 1024}, 4096, 768).fill("ids", any), sized({16, 1024}, 4096, 4096).fill("ids", any)};
 }
 
 testing::Terms backward_terms(std::string_view, const void* exact_args) {
