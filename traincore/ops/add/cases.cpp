@@ -43,7 +43,7 @@ std::vector<Case> list(testing::Effort effort) {
 
 std::vector<Case> bench() {
   std::vector<Case> all;
-  for (const int32_t y : kDtypes) all.push_back(Case().dim("dims", {8192, 4096}).dtype("y", y));
+  for (const int32_t y : kDtypes) all.push_back(Case().dim("dims", {4096, 2048}).dtype("y", y));
   return all;
 }
 

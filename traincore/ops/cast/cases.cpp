@@ -42,7 +42,7 @@ std::vector<Case> list(testing::Effort effort) {
 
 std::vector<Case> bench() {
   std::vector<Case> all;
-  for (const int32_t y : kDtypes) all.push_back(to(y).dim("dims", {8192, 4096}));
+  for (const int32_t y : kDtypes) all.push_back(to(y).dim("dims", {4096, 2048}));
   return all;
 }
 

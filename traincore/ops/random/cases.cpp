@@ -44,7 +44,7 @@ std::vector<Case> list(testing::Effort effort) {
 
 std::vector<Case> bench() {
   std::vector<Case> all;
-  for (const Case& law : {uniform(), normal(), bernoulli()}) all.push_back(Case(law).dim("dims", {8192, 4096}));
+  for (const Case& law : {uniform(), normal(), bernoulli()}) all.push_back(Case(law).dim("dims", {4096, 2048}));
   return all;
 }
 
