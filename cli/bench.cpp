@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -12,6 +13,7 @@
 #include "cli/select.h"
 #include "cli/terminal.h"
 #include "traincore/core/fail.h"
+#include "traincore/testing/machine.h"
 
 namespace tc::cli {
 namespace {
@@ -23,6 +25,12 @@ struct BenchFlags {
   bool json = false;
 };
 
+void warn_if_busy() {
+  double load = 0;
+  if (getloadavg(&load, 1) == 1 && load > 0.5 * testing::machine().processors)
+    fmt::print(stderr, "bench: other work runs on this machine (load {:.1f}); the figures will be too low\n", load);
+}
+
 void run_bench(BenchFlags& flags) {
   if (!flags.dtypes.empty()) flags.options.dtypes = select_dtypes("bench", flags.dtypes);
   const auto ops = select_ops("bench", flags.ops);
@@ -31,6 +39,7 @@ void run_bench(BenchFlags& flags) {
     page.open(flags.html, std::ios::binary);
     require(page.is_open(), "bench: cannot write --html {}: {}", flags.html, std::strerror(errno));
   }
+  warn_if_busy();
   BenchReport report;
   {
     Progress progress("measuring this machine");

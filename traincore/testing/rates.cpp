@@ -91,7 +91,7 @@ double bytes_per_second(Copy copy, const float* from, float* to, int64_t n, int 
       copy(from + begin, to + begin, end - begin);
     });
   });
-  return 2.0 * static_cast<double>(n) * sizeof(float) / t.median;
+  return 2.0 * static_cast<double>(n) * sizeof(float) / t.best;
 }
 
 double flops_per_second(int threads) {
@@ -103,7 +103,7 @@ double flops_per_second(int threads) {
   tc_exec exec = tc_exec_default();
   exec.threads = threads;
   const Timing t = measure(2 * kSeconds, [&](int run) { product.run(run, exec); });
-  return 2.0 * kSize * kSize * kSize / t.median;
+  return 2.0 * kSize * kSize * kSize / t.best;
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ struct Rates {
   double gemm = 0;        // flop/s of a 2048 x 2048 x 2048 product in f32; 0: this build has no gemm
 };
 
-// Medians over arrays far beyond the last-level cache; a few seconds. threads: 0 = all.
+// The best of many runs, over arrays far beyond the last-level cache; a few seconds. threads: 0 = all.
 TC_TOOL_API Rates measure_rates(int threads, const std::function<void(int64_t done, int64_t total)>& progress);
 
 }  // namespace tc::testing

@@ -20,7 +20,7 @@ Timing measure(double seconds, const std::function<void(int run)>& body) {
   }
   std::sort(times.begin(), times.end());
   const auto quantile = [&](double q) { return times[static_cast<size_t>(q * static_cast<double>(times.size() - 1))]; };
-  return {quantile(0.5), (quantile(0.75) - quantile(0.25)) / quantile(0.5), static_cast<int>(times.size())};
+  return {quantile(0.5), times[0], (quantile(0.75) - quantile(0.25)) / quantile(0.5), static_cast<int>(times.size())};
 }
 
 }  // namespace tc::testing

@@ -6,6 +6,7 @@ namespace tc::testing {
 
 struct Timing {
   double median = 0;  // seconds
+  double best = 0;    // seconds: what a floor is made of
   double spread = 0;  // interquartile range / median
   int runs = 0;
 };
