@@ -2,6 +2,7 @@
 #include "traincore/ops/add/add.h"
 
 #include "traincore/core/op.h"
+#include "traincore/ops/add/plan.h"
 
 namespace tc::ops::add {
 
@@ -19,12 +20,18 @@ constexpr Field fields[] = {
     number("beta", offsetof(Args, beta), 1),
 };
 
+std::string explain(const Args& a, const Dims&) {
+  return is_uniform(a) ? fmt::format("one loop on {}: a, b and y are dense and share it", tc_dtype_name(a.y.dtype))
+                       : "f32 chunks through the first-level cache: dtypes differ, or a tensor is not dense";
+}
+
 constexpr Pass list[] = {
     {.name = "add",
      .formula = "y = alpha a + beta b",
      .fields = fields,
      .args_size = sizeof(Args),
-     .cpu = Erase<Args>::run<add_cpu>},
+     .cpu = Erase<Args>::run<add_cpu>,
+     .explain = Erase<Args>::explain<explain>},
 };
 
 }  // namespace

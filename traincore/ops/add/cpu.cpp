@@ -4,10 +4,9 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "traincore/core/dispatch.h"
-#include "traincore/core/view.h"
 #include "traincore/cpu/elements.h"
 #include "traincore/cpu/rows-inl.h"
-#include "traincore/ops/add/add.h"
+#include "traincore/ops/add/plan.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tc::ops::add::HWY_NAMESPACE {
@@ -20,7 +19,6 @@ struct Weights {
   HWY_INLINE V operator()(V a, V b) const { return hn::Add(hn::Mul(set(alpha), a), hn::Mul(set(beta), b)); }
 };
 
-// All three dense and of one dtype.
 template <class T>
 void sum_dense(const tcx_add_args& args, const tc_exec& exec, Weights weights) {
   const auto* a = static_cast<const T*>(args.a.data);
@@ -45,8 +43,7 @@ void sum_any(const tcx_add_args& args, const tc_exec& exec, Weights weights) {
 
 void sum(const tcx_add_args& a, const tc_exec& exec) {
   const Weights weights{static_cast<float>(a.alpha), static_cast<float>(a.beta)};
-  const auto is_alike = [&](const tc_tensor& t) { return t.dtype == a.y.dtype && values_of<char>(t).dense(); };
-  if (is_alike(a.a) && is_alike(a.b) && is_alike(a.y))
+  if (is_uniform(a))
     with_type(FloatTypes{}, a.y.dtype, [&]<class T>() { sum_dense<T>(a, exec, weights); });
   else
     sum_any(a, exec, weights);
