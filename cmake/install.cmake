@@ -1,9 +1,14 @@
-# find_package(TrainCore) and pkg-config traincore. Public headers: the core vocabulary and, of each op, <op>/<op>.h.
+# find_package(TrainCore) and pkg-config traincore. Public headers: the core vocabulary, of each op <op>/<op>.h, and the
+# kit's, traincore/*.h.
 include(CMakePackageConfigHelpers)
 set(public_headers traincore/core/types.h traincore/core/call.h traincore/core/error.h)
 foreach(op ${op_names})
   list(APPEND public_headers traincore/ops/${op}/${op}.h)
 endforeach()
+if(kit_sources)
+  file(GLOB kit_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/traincore/*.h)
+  list(APPEND public_headers ${kit_headers})
+endif()
 foreach(header ${public_headers})
   cmake_path(GET header PARENT_PATH folder)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})

@@ -1,0 +1,8 @@
+/* The whole kit: contexts, buffers and streams, training kernels, matrix products, attention, GGUF files.
+ * C11 and C++20. docs/kit.md explains it in a page with a complete program. */
+#pragma once
+#include "traincore/cuda.h"
+#include "traincore/device.h"
+#include "traincore/dtype.h"
+#include "traincore/status.h"
+#include "traincore/training.h"
