@@ -44,9 +44,9 @@ void Stream::work() {
   }
 }
 
-// Takes the call, so that the buffers it holds are let go before it counts as finished.
 void Stream::run(std::function<void()> call) {
   const tc_status_t status = guard(call);
+  call = nullptr;  // the buffers it holds are let go before it counts as finished
   if (status == TC_OK) return;
   const std::lock_guard lock(mutex_);
   failure_ = std::make_unique<Error>(status, tc_last_error());
