@@ -20,6 +20,7 @@ namespace {
 
 struct BenchFlags {
   std::vector<std::string> ops, dtypes;
+  std::string device = "cpu";
   testing::BenchOptions options;
   std::string html;
   bool json = false;
@@ -32,6 +33,7 @@ void warn_if_busy() {
 }
 
 void run_bench(BenchFlags& flags) {
+  flags.options.device = select_device("bench", flags.device);
   if (!flags.dtypes.empty()) flags.options.dtypes = select_dtypes("bench", flags.dtypes);
   const auto ops = select_ops("bench", flags.ops);
   std::ofstream page;
@@ -39,14 +41,16 @@ void run_bench(BenchFlags& flags) {
     page.open(flags.html, std::ios::binary);
     require(page.is_open(), "bench: cannot write --html {}: {}", flags.html, std::strerror(errno));
   }
-  warn_if_busy();
   BenchReport report;
-  {
+  report.device = flags.options.device;
+  if (report.device == TC_CPU) {
+    warn_if_busy();
     Progress progress("measuring this machine");
     report.rates =
         testing::measure_rates(flags.options.threads, [&](int64_t done, int64_t total) { progress.show(done, total); });
   }
   for (const testing::OpCases* op : ops) {
+    if (report.device == TC_CUDA && !has_gpu_kernel(*op)) continue;
     Progress progress(fmt::format("bench {}", op->name));
     flags.options.progress = [&](int64_t done, int64_t total) { progress.show(done, total); };
     testing::bench(*op, flags.options, report.rates,
@@ -68,6 +72,7 @@ void add_bench(CLI::App& app) {
       "bench", "Time ops on this machine and give each as a share of what its memory and its matrix product allow");
   auto flags = std::make_shared<BenchFlags>();
   command->add_option("op", flags->ops, "ops to time (default: all)");
+  command->add_option("--device", flags->device, "cpu or cuda")->capture_default_str();
   command->add_option("--dtype", flags->dtypes, "f32, bf16, f16 (default: f32,bf16)")->delimiter(',');
   command->add_option("--threads", flags->options.threads, "threads (0: all cores)")
       ->check(CLI::NonNegativeNumber)

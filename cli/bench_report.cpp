@@ -3,6 +3,8 @@
 #include <fmt/chrono.h>
 
 #include "cli/terminal.h"
+#include "traincore/testing/gpu.h"
+#include "traincore/testing/gpu_bench.h"
 #include "traincore/testing/machine.h"
 
 namespace tc::cli {
@@ -22,13 +24,20 @@ std::string speed(const Measurement& m) {
   return fmt::format("{:.1f} GB/s", m.bytes / m.time.median * 1e-9);
 }
 
-std::string machine_text() {
+std::string machine_text(const BenchReport& report) {
+  if (report.device == TC_CUDA)
+    return fmt::format("{}; {:%Y-%m-%d}", testing::gpu_name(0), fmt::localtime(std::time(nullptr)));
   const testing::Machine& m = testing::machine();
   return fmt::format("{}, {} processors, {} MB last-level cache, {}; {:%Y-%m-%d}", m.cpu, m.processors,
                      m.cache_bytes >> 20, m.simd, fmt::localtime(std::time(nullptr)));
 }
 
-std::string rates_text(const Rates& r) {
+std::string rates_text(const BenchReport& report) {
+  const Rates& r = report.rates;
+  if (report.device == TC_CUDA)
+    return fmt::format("copy {:.0f} GB/s, two reads and one write {:.0f} GB/s, read {:.0f} GB/s",
+                       testing::gpu_ceiling(1, 1) * 1e-9, testing::gpu_ceiling(2, 1) * 1e-9,
+                       testing::gpu_ceiling(1, 0) * 1e-9);
   return fmt::format("copy {:.1f} GB/s ({}), update in place {:.1f} GB/s, {}", r.copy * 1e-9, r.copied_by,
                      r.update * 1e-9,
                      r.gemm > 0 ? fmt::format("2048^3 f32 product {:.1f} GFLOP/s", r.gemm * 1e-9)
@@ -82,7 +91,7 @@ std::string html_row(const Measurement& m) {
 }  // namespace
 
 void print(const BenchReport& report) {
-  fmt::print("{}\n{}\n\n", machine_text(), rates_text(report.rates));
+  fmt::print("{}\n{}\n\n", machine_text(report), rates_text(report));
   Table table({"pass", "dtype", "    median", "spread", "speed", "of floor", "case"});
   for (const Measurement& m : report.measurements) {
     if (!m.refusal.empty()) {
@@ -103,10 +112,12 @@ void print(const BenchReport& report) {
 
 nlohmann::json to_json(const BenchReport& report) {
   const testing::Machine& m = testing::machine();
+  const bool on_gpu = report.device == TC_CUDA;
   nlohmann::json j{
+      {"device", on_gpu ? testing::gpu_name(0) : "cpu"},
       {"machine", {{"cpu", m.cpu}, {"processors", m.processors}, {"cache_bytes", m.cache_bytes}, {"simd", m.simd}}},
       {"date", fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr)))},
-      {"copy_bytes_per_second", report.rates.copy},
+      {"copy_bytes_per_second", on_gpu ? testing::gpu_ceiling(1, 1) : report.rates.copy},
       {"copied_by", report.rates.copied_by},
       {"update_bytes_per_second", report.rates.update},
       {"gemm_flops_per_second", report.rates.gemm},
@@ -133,7 +144,7 @@ std::string to_html(const BenchReport& report) {
   page += fmt::format(
       "<p>{}<br>{}</p>\n"
       "<table><tr><th>pass<th>dtype<th>case<th>median<th>spread<th>speed<th>of floor<th></tr>\n",
-      escaped(machine_text()), escaped(rates_text(report.rates)));
+      escaped(machine_text(report)), escaped(rates_text(report)));
   for (const Measurement& m : report.measurements) page += html_row(m);
   page +=
       "</table>\n<p>The black line is the floor: the time that bytes / copy rate, or operations / product rate, "

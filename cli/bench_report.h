@@ -7,7 +7,8 @@
 namespace tc::cli {
 
 struct BenchReport {
-  testing::Rates rates;
+  int32_t device = TC_CPU;
+  testing::Rates rates;  // of the CPU
   std::vector<testing::Measurement> measurements;
 };
 

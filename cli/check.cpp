@@ -22,7 +22,7 @@ struct CheckFlags {
   std::vector<std::string> dtypes;
   bool quick = false, full = false, json = false;
   bool numbers = false, grad = false, determinism = false, batch_invariance = false, mutants = false, refusals = false,
-       all = false;
+       capture = false, all = false;
 };
 
 // What one (pass, mode, dtype) came to.
@@ -99,7 +99,9 @@ class Tally {
 CheckOptions options_of(const CheckFlags& flags) {
   CheckOptions options;
   options.effort = flags.full ? testing::Effort::full : flags.quick ? testing::Effort::quick : testing::Effort::normal;
-  if (flags.device != "cpu") fail(TC_ERR_NO_DEVICE, "check: --device {}: this build serves only cpu", flags.device);
+  options.device = select_device("check", flags.device);
+  if (options.device == TC_CUDA && (flags.grad || flags.mutants || flags.refusals))
+    fail(TC_ERR_INVALID_ARG, "check: --grad, --mutants and --refusals look at no device; leave --device out");
   if (!flags.dtypes.empty()) options.dtypes = select_dtypes("check", flags.dtypes);
   return options;
 }
@@ -108,8 +110,14 @@ void run_check(const CheckFlags& flags) {
   CheckOptions options = options_of(flags);
   Tally tally;
   const auto report = [&](const Outcome& o) { tally.add(o); };
-  const bool chosen = flags.grad || flags.determinism || flags.batch_invariance || flags.mutants || flags.refusals;
+  const bool chosen =
+      flags.grad || flags.determinism || flags.batch_invariance || flags.mutants || flags.refusals || flags.capture;
+  std::vector<std::string> without_kernel;
   for (const OpCases* op : select_ops("check", flags.ops)) {
+    if (options.device == TC_CUDA && !has_gpu_kernel(*op)) {
+      without_kernel.emplace_back(op->name);
+      continue;
+    }
     const auto mode = [&](const char* name, bool wanted, auto check) {
       if (!wanted && !flags.all) return;
       Progress progress(fmt::format("{} {}", op->name, name));
@@ -117,16 +125,24 @@ void run_check(const CheckFlags& flags) {
       check(*op, options, report);
     };
     mode("numbers", flags.numbers || !chosen, testing::check_numbers);
-    mode("grad", flags.grad, testing::check_gradients);
+    if (options.device == TC_CUDA) {
+      options.captured = true;
+      mode("capture", flags.capture, testing::check_numbers);
+      options.captured = false;
+    } else {
+      mode("grad", flags.grad, testing::check_gradients);
+      mode("mutants", flags.mutants, testing::check_mutants);
+      mode("refusals", flags.refusals, testing::check_refusals);
+    }
     mode("determinism", flags.determinism, testing::check_determinism);
     mode("batch-invariance", flags.batch_invariance, testing::check_batch_invariance);
-    mode("mutants", flags.mutants, testing::check_mutants);
-    mode("refusals", flags.refusals, testing::check_refusals);
   }
   if (flags.json)
     fmt::print("{}\n", tally.json().dump(2));
   else
     tally.print();
+  if (!without_kernel.empty() && !flags.json) fmt::print("no GPU kernel yet: {}\n", joined(without_kernel));
+  if (!without_kernel.empty() && !flags.ops.empty()) throw Exit{kFailed};
   if (tally.failed() > 0) throw Exit{kFailed};
 }
 
@@ -137,7 +153,7 @@ void add_check(CLI::App& app) {
       "check", "Hold ops against their f64 oracle on this machine; exit status 1 if any check fails");
   auto flags = std::make_shared<CheckFlags>();
   command->add_option("op", flags->ops, "ops to check (default: all)");
-  command->add_option("--device", flags->device, "cpu")->capture_default_str();
+  command->add_option("--device", flags->device, "cpu or cuda")->capture_default_str();
   command->add_option("--dtype", flags->dtypes, "f32, bf16, f16 (default: all three)")->delimiter(',');
   command->add_flag("--quick", flags->quick, "few small cases, for sanitizers and CI");
   command->add_flag("--full", flags->full, "up to 2^26 elements a case");
@@ -147,6 +163,8 @@ void add_check(CLI::App& app) {
   command->add_flag("--batch-invariance", flags->batch_invariance, "a row's bits do not depend on other rows");
   command->add_flag("--mutants", flags->mutants, "deliberately wrong kernels are caught");
   command->add_flag("--refusals", flags->refusals, "bad arguments are refused and nothing is written");
+  command->add_flag("--capture", flags->capture,
+                    "with --device cuda: every case captured into a graph and replayed with new inputs");
   command->add_flag("--all", flags->all, "every mode");
   command->add_flag("--json", flags->json, "for machines");
   command->callback([flags] { run_check(*flags); });

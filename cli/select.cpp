@@ -2,6 +2,7 @@
 
 #include "traincore/core/fail.h"
 #include "traincore/testing/check.h"
+#include "traincore/testing/gpu.h"
 
 namespace tc::cli {
 
@@ -34,6 +35,25 @@ int32_t select_dtype(std::string_view command, std::string_view name) {
   for (const int32_t d : {TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16})
     if (name == tc_dtype_name(d)) return d;
   fail(TC_ERR_UNSUPPORTED_DTYPE, "{}: --dtype {}: choose from f32, bf16, f16", command, name);
+}
+
+int32_t select_device(std::string_view command, std::string_view name) {
+  if (name == "cpu") return TC_CPU;
+  if (name != "cuda") fail(TC_ERR_INVALID_ARG, "{}: --device {}: choose from cpu, cuda", command, name);
+#ifndef TC_WITH_CUDA
+  fail(TC_ERR_NO_DEVICE, "{}: --device cuda: this build has no GPU kernels; configure with -DTC_ENABLE_CUDA=ON",
+       command);
+#endif
+  if (testing::gpu_count() == 0)
+    fail(TC_ERR_NO_DEVICE, "{}: --device cuda: there is no GPU here that CUDA can use", command);
+  return TC_CUDA;
+}
+
+bool has_gpu_kernel(const testing::OpCases& op) {
+  for (const OpEntry& entry : all_ops())
+    for (const Pass& pass : entry.passes)
+      if (entry.name == op.name && pass.cuda) return true;
+  return false;
 }
 
 std::vector<int32_t> select_dtypes(std::string_view command, const std::vector<std::string>& names) {

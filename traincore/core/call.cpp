@@ -87,9 +87,19 @@ void check_exec(const Pass& pass, const tc_exec& exec) {
          served(pass.offers, kStandard, 3, precision));
 }
 
-void check_workspace(const Pass& pass, const void* args, const tc_exec& exec) {
-  if (!exec.workspace || !pass.workspace) return;
-  const size_t needed = pass.workspace(args, exec);
+size_t workspace_of(const Pass& pass, const void* args, const tc_exec& exec, int32_t device) {
+  const auto size = device == TC_CUDA ? pass.cuda_workspace : pass.workspace;
+  return size ? size(args, exec) : 0;
+}
+
+// On the CPU a call without a workspace takes this thread's; on a GPU nothing is ever allocated.
+void check_workspace(const Pass& pass, const void* args, const tc_exec& exec, int32_t device) {
+  if (!exec.workspace && device == TC_CPU) return;
+  const size_t needed = workspace_of(pass, args, exec, device);
+  if (needed == 0) return;
+  require(exec.workspace != nullptr,
+          "{}: exec.workspace is NULL, but this call needs {} bytes of device memory; ask tcx_{}_workspace", pass.name,
+          needed, pass.name);
   require(reinterpret_cast<uintptr_t>(exec.workspace) % Arena::kAlignment == 0,
           "{}: exec.workspace is not aligned to {} bytes", pass.name, size_t{Arena::kAlignment});
   require(exec.workspace_bytes >= needed,
@@ -104,6 +114,16 @@ int32_t device_of(const Pass& pass, const void* args) {
     if (f.is_list() && list_at(args, f).count > 0) return list_at(args, f).data[0].device;
   }
   return TC_CPU;
+}
+
+[[noreturn]] void no_kernel(const Pass& pass, int32_t device) {
+#ifndef TC_WITH_CUDA
+  if (device == TC_CUDA)
+    fail(TC_ERR_NO_DEVICE,
+         "{}: the tensors are on a GPU, but this build serves only the CPU (it was built without CUDA)", pass.name);
+#endif
+  fail(TC_ERR_KERNEL_NOT_FOUND, "{}: the tensors are on {}, but there is only a kernel for {}", pass.name,
+       device == TC_CPU ? "the CPU" : "a GPU", device == TC_CPU ? "a GPU" : "the CPU");
 }
 
 // Everything that happens before a kernel may run.
@@ -122,13 +142,10 @@ void prepare(const Pass& pass, const void* raw_args, const tc_exec* raw_exec, F&
 tc_status_t call(const Pass& pass, const void* args, const tc_exec* exec) noexcept {
   return guard([&] {
     prepare(pass, args, exec, [&](const void* a, const tc_exec& e) {
-      check_workspace(pass, a, e);
       const int32_t device = device_of(pass, a);
       const auto run = device == TC_CPU ? pass.cpu : pass.cuda;
-      if (!run)
-        fail(TC_ERR_NO_DEVICE, "{}: the tensors are on {}, but this build serves {}", pass.name,
-             device == TC_CPU ? "the CPU" : "a GPU",
-             device == TC_CPU ? "only the GPU" : "only the CPU (it was built without CUDA)");
+      if (!run) no_kernel(pass, device);
+      check_workspace(pass, a, e, device);
       run(a, e);
     });
   });
@@ -137,8 +154,11 @@ tc_status_t call(const Pass& pass, const void* args, const tc_exec* exec) noexce
 tc_status_t call_workspace(const Pass& pass, const void* args, const tc_exec* exec, size_t* bytes) noexcept {
   return guard([&] {
     require(bytes != nullptr, "{}_workspace: bytes is NULL", pass.name);
-    prepare(pass, args, exec,
-            [&](const void* a, const tc_exec& e) { *bytes = pass.workspace ? pass.workspace(a, e) : 0; });
+    prepare(pass, args, exec, [&](const void* a, const tc_exec& e) {
+      const int32_t device = device_of(pass, a);
+      if (device == TC_CUDA && !pass.cuda) no_kernel(pass, device);
+      *bytes = workspace_of(pass, a, e, device);
+    });
   });
 }
 

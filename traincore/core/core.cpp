@@ -89,6 +89,7 @@ const char* tc_last_error(void) { return tc::last_error; }
 
 const char* tc_version(void) { return TC_VERSION_TEXT(TC_VERSION_MAJOR, TC_VERSION_MINOR, TC_VERSION_PATCH); }
 
+#ifndef TC_WITH_CUDA  // with it: traincore/cuda/device.cpp
 tc_status_t tc_read_errors(const tc_exec* exec, uint32_t* bits) {
   return tc::guard([&] {
     tc::require(bits != nullptr, "tc_read_errors: bits is NULL");
@@ -96,3 +97,4 @@ tc_status_t tc_read_errors(const tc_exec* exec, uint32_t* bits) {
     *bits = 0;
   });
 }
+#endif

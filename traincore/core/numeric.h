@@ -10,6 +10,11 @@
 #else
 #define TC_HD
 #endif
+#ifdef __CUDA_ARCH__
+#define TC_NO_UNROLL _Pragma("unroll 1")
+#else
+#define TC_NO_UNROLL
+#endif
 #define TC_ALWAYS_INLINE inline __attribute__((always_inline))
 
 namespace tc {

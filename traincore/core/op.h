@@ -47,6 +47,10 @@ struct Erase {
   static std::string explain(const void* args, const tc_exec&, const Dims& dims) {
     return F(*static_cast<const A*>(args), dims);
   }
+  template <size_t (*F)(const A&, const tc_exec&)>
+  static size_t cuda_workspace(const void* args, const tc_exec& exec) {
+    return F(*static_cast<const A*>(args), exec);
+  }
   template <auto Carve>
   static size_t workspace(const void* args, const tc_exec&) {
     Arena counting;

@@ -153,7 +153,8 @@ struct Pass {
   size_t args_size = 0;
   uint32_t offers = kOffersAll;
   void (*check)(const void* args, const tc_exec& exec, const Dims& dims) = nullptr;  // what the schema cannot say
-  size_t (*workspace)(const void* args, const tc_exec& exec) = nullptr;              // bytes; none if NULL
+  size_t (*workspace)(const void* args, const tc_exec& exec) = nullptr;              // bytes on the CPU; none if NULL
+  size_t (*cuda_workspace)(const void* args, const tc_exec& exec) = nullptr;         // bytes on a GPU; none if NULL
   void (*cpu)(const void* args, const tc_exec& exec) = nullptr;
   void (*cuda)(const void* args, const tc_exec& exec) = nullptr;
   double (*flops)(const void* args, const Dims& dims) = nullptr;  // for bench; none if NULL

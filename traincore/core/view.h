@@ -15,6 +15,7 @@ struct Rows {
   TC_ALWAYS_INLINE TC_HD T* operator[](int64_t row) const {
     if (rank <= 1) return data + row * (rank ? stride[0] : 0);
     T* p = data;
+    TC_NO_UNROLL
     for (int i = rank - 1; i >= 0; --i) {
       p += (row % extent[i]) * stride[i];
       row /= extent[i];

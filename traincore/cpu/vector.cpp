@@ -1,6 +1,6 @@
 #include "traincore/cpu/vector.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "traincore/core/dispatch.h"
 #include "traincore/core/view.h"
@@ -47,7 +47,7 @@ void widen(int32_t dtype, const void* from, int64_t n, float* to) {
     case TC_DTYPE_F16:
       return HWY_DYNAMIC_DISPATCH(widen_f16)(static_cast<const f16*>(from), n, to);
     case TC_DTYPE_F32:
-      std::memcpy(to, from, n * sizeof(float));
+      std::copy_n(static_cast<const float*>(from), n, to);
       return;
     default:
       unsupported_dtype(dtype, {TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16});
@@ -61,7 +61,7 @@ void narrow(int32_t dtype, const float* from, int64_t n, void* to) {
     case TC_DTYPE_F16:
       return HWY_DYNAMIC_DISPATCH(narrow_f16)(from, n, static_cast<f16*>(to));
     case TC_DTYPE_F32:
-      std::memcpy(to, from, n * sizeof(float));
+      std::copy_n(from, n, static_cast<float*>(to));
       return;
     default:
       unsupported_dtype(dtype, {TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16});

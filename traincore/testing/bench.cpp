@@ -4,6 +4,7 @@
 
 #include "traincore/core/fail.h"
 #include "traincore/testing/calls.h"
+#include "traincore/testing/gpu_bench.h"
 
 namespace tc::testing {
 namespace {
@@ -25,7 +26,9 @@ void time_case(const Calls& calls, const BenchOptions& options, const Rates& rat
 
 void bench(const OpCases& op, const BenchOptions& options, const Rates& rates,
            const std::function<void(const Measurement&)>& report) {
-  const std::vector<Case> list = op.bench ? op.bench() : std::vector<Case>{};
+  const bool on_gpu = options.device == TC_CUDA;
+  const auto cases = on_gpu && op.bench_cuda ? op.bench_cuda : op.bench;
+  const std::vector<Case> list = cases ? cases() : std::vector<Case>{};
   const auto total = static_cast<int64_t>(op.passes.size() * options.dtypes.size() * list.size());
   int64_t done = 0;
   for (const PassCases& pass : op.passes)
@@ -35,7 +38,10 @@ void bench(const OpCases& op, const BenchOptions& options, const Rates& rates,
         if (options.progress) options.progress(done++, total);
         if (fmt::format("{} {} {}", m.pass, m.dtype, m.case_text).find(options.only) == std::string::npos) continue;
         try {
-          time_case(Calls(op, pass, c, dtype), options, rates, m);
+          if (on_gpu)
+            time_on_gpu(op, pass, c, dtype, options.seconds, m);
+          else
+            time_case(Calls(op, pass, c, dtype), options, rates, m);
         } catch (const Error& e) {
           m.refusal = e.what();
         }

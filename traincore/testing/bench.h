@@ -8,6 +8,7 @@ namespace tc::testing {
 
 struct BenchOptions {
   std::vector<int32_t> dtypes = {TC_DTYPE_F32, TC_DTYPE_BF16};
+  int32_t device = TC_CPU;
   int threads = 0;     // 0: all
   double seconds = 1;  // of timed runs a case
   std::string only;    // cases whose "pass dtype case" contains this; empty: all

@@ -132,6 +132,8 @@ struct OpCases {
   std::vector<Case> (*bench)() = nullptr;
   std::vector<Mutant> mutants;
   std::set<std::string, std::less<>> constant_inputs;  // float inputs without a gradient (tables, class weights)
+  // Sizes for a GPU: hundreds of megabytes a call. NULL: those of `bench`.
+  std::vector<Case> (*bench_cuda)() = nullptr;
 };
 
 TC_TOOL_API std::span<const OpCases* const> all_cases();

@@ -18,6 +18,7 @@ struct CheckOptions {
   Effort effort = Effort::normal;
   std::vector<int32_t> dtypes = {TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16};
   int32_t device = TC_CPU;
+  bool captured = false;  // on a GPU: the call is captured into a graph, which is replayed with the case's inputs
   std::function<void(int64_t done, int64_t total)> progress;
 };
 
@@ -38,9 +39,10 @@ TC_TOOL_API void check_refusals(const OpCases& op, const CheckOptions& options, 
 TC_TOOL_API const OpCases* find_op(std::string_view name);  // NULL if there is none
 const Pass& find_pass(std::string_view op, std::string_view pass);
 
-// Shared by the modes.
-using Runner = std::function<tc_status_t(const void* args, const tc_exec& exec)>;
-Runner kernel_runner(const Pass& pass);
+// Shared by the modes. A runner makes the outputs of a problem; on failure tc_last_error() says why.
+using Runner = std::function<tc_status_t(Problem& problem, const tc_exec& exec)>;
+Runner kernel_runner(const Pass& pass, const CheckOptions& options);
+const char* device_name(int32_t device);  // "cpu", "cuda"
 // The <name>_forward that belongs to a <name>_backward; NULL for any other pass.
 const PassCases* forward_of(const OpCases& op, const PassCases& pass);
 // The inputs of `pass` for a case: random ones, and for a backward what the forward oracle saved.

@@ -4,6 +4,7 @@
 #include "traincore/core/fail.h"
 #include "traincore/core/op.h"
 #include "traincore/testing/check.h"
+#include "traincore/testing/gpu.h"
 #include "traincore/testing/values.h"
 
 namespace tc::testing {
@@ -27,10 +28,14 @@ size_t workspace_bytes(const Pass& pass, const void* args) {
 }
 
 // Runs once and returns the outputs; `message` takes what went wrong.
-Values run_once(const Pass& pass, const Case& c, int32_t dtype, const Values& inputs, tc_exec exec, bool own_workspace,
-                std::string& message) {
+Values run_once(const Pass& pass, const Case& c, int32_t dtype, int32_t device, const Values& inputs, tc_exec exec,
+                bool own_workspace, std::string& message) {
   Problem p(pass, c, dtype, Reals::storage);
   p.write_inputs(inputs);
+  if (device == TC_CUDA) {  // whose workspace is always the caller's
+    if (run_on_gpu(pass, p, exec) != TC_OK) message = tc_last_error();
+    return p.outputs();
+  }
   Workspace scratch(own_workspace ? workspace_bytes(pass, p.args()) : 0);
   if (own_workspace) {
     exec.workspace = scratch.memory.data();
@@ -48,8 +53,9 @@ std::string difference(const Values& a, const Values& b) {
   return {};
 }
 
-Outcome outcome_of(const OpCases& op, const PassCases& pass, const char* mode, int32_t dtype, const Case& c) {
-  return {std::string(op.name), std::string(pass.pass), mode, tc_dtype_name(dtype), "cpu", c.text()};
+Outcome outcome_of(const OpCases& op, const PassCases& pass, const char* mode, int32_t dtype, int32_t device,
+                   const Case& c) {
+  return {std::string(op.name), std::string(pass.pass), mode, tc_dtype_name(dtype), device_name(device), c.text()};
 }
 
 }  // namespace
@@ -60,13 +66,13 @@ void check_determinism(const OpCases& op, const CheckOptions& options, const Rep
       for (const Case& c : op.list(options.effort)) {
         const Pass& pass = find_pass(op.name, cases.pass);
         const Values inputs = inputs_of(op, cases, c, dtype);
-        Outcome o = outcome_of(op, cases, "determinism", dtype, c);
+        Outcome o = outcome_of(op, cases, "determinism", dtype, options.device, c);
         tc_exec exec = tc_exec_default();
         exec.threads = 1;
-        const Values first = run_once(pass, c, dtype, inputs, exec, false, o.message);
+        const Values first = run_once(pass, c, dtype, options.device, inputs, exec, false, o.message);
         for (const int threads : {1, 2, 3}) {
           exec.threads = threads;
-          const Values again = run_once(pass, c, dtype, inputs, exec, true, o.message);
+          const Values again = run_once(pass, c, dtype, options.device, inputs, exec, true, o.message);
           if (const std::string key = difference(first, again); o.message.empty() && !key.empty())
             o.message = fmt::format("{} has other bits with {} threads and a caller's workspace", key, threads);
         }
@@ -92,12 +98,12 @@ std::vector<double> row_of(const std::vector<double>& all, int64_t row, int64_t 
   return {all.begin() + row * width, all.begin() + (row + 1) * width};
 }
 
-std::string lone_row_differs(const Pass& pass, const Case& c, int32_t dtype, const Values& inputs,
+std::string lone_row_differs(const Pass& pass, const Case& c, int32_t dtype, int32_t device, const Values& inputs,
                              std::string_view rows) {
   tc_exec exec = tc_exec_default();
   exec.determinism = TC_BATCH_INVARIANT;
   std::string message;
-  const Values batch = run_once(pass, c, dtype, inputs, exec, false, message);
+  const Values batch = run_once(pass, c, dtype, device, inputs, exec, false, message);
   const int64_t count = c.extent(rows);
   Case lone = c;
   lone.dims.find(rows)->second = {1};
@@ -106,7 +112,7 @@ std::string lone_row_differs(const Pass& pass, const Case& c, int32_t dtype, con
     for (const Field& f : pass.fields)
       if (const auto found = own.find(f.name); found != own.end() && leads_with(f, rows))
         found->second = row_of(found->second, row, count);
-    const Values alone = run_once(pass, lone, dtype, own, exec, false, message);
+    const Values alone = run_once(pass, lone, dtype, device, own, exec, false, message);
     if (!message.empty()) return message;
     for (const Field& f : pass.fields)
       if (f.is_tensor() && f.is_written() && leads_with(f, rows) && batch.contains(f.name) &&
@@ -127,8 +133,8 @@ void check_batch_invariance(const OpCases& op, const CheckOptions& options, cons
       for (const Case& c : op.list(options.effort)) {
         const auto found = c.dims.find(rows);
         if (found == c.dims.end() || found->second.size() != 1 || found->second[0] < 2) continue;
-        Outcome o = outcome_of(op, cases, "batch-invariance", dtype, c);
-        o.message = lone_row_differs(pass, c, dtype, inputs_of(op, cases, c, dtype), rows);
+        Outcome o = outcome_of(op, cases, "batch-invariance", dtype, options.device, c);
+        o.message = lone_row_differs(pass, c, dtype, options.device, inputs_of(op, cases, c, dtype), rows);
         report(o);
       }
   }

@@ -6,6 +6,7 @@
 #include "traincore/core/op.h"
 #include "traincore/testing/check.h"
 #include "traincore/testing/compare.h"
+#include "traincore/testing/gpu.h"
 #include "traincore/testing/values.h"
 
 namespace tc::testing {
@@ -24,9 +25,15 @@ const Pass& find_pass(std::string_view op, std::string_view pass) {
   fail(TC_ERR_INTERNAL, "cases of {} name {}, which is no pass of it", op, pass);
 }
 
-Runner kernel_runner(const Pass& pass) {
-  return [&pass](const void* args, const tc_exec& exec) { return call(pass, args, &exec); };
+Runner kernel_runner(const Pass& pass, const CheckOptions& options) {
+  if (options.device == TC_CUDA)
+    return [&pass, captured = options.captured](Problem& problem, const tc_exec& exec) {
+      return captured ? run_captured(pass, problem, exec) : run_on_gpu(pass, problem, exec);
+    };
+  return [&pass](Problem& problem, const tc_exec& exec) { return call(pass, problem.args(), &exec); };
 }
+
+const char* device_name(int32_t device) { return device == TC_CUDA ? "cuda" : "cpu"; }
 
 const PassCases* forward_of(const OpCases& op, const PassCases& pass) {
   constexpr std::string_view kBackward = "_backward";
@@ -66,7 +73,7 @@ void run_numbers(const OpCases& op, const PassCases& cases, const Case& c, int32
   Problem fast(pass, c, dtype, Reals::storage), exact(pass, c, dtype, Reals::f64), honest(pass, c, dtype, Reals::f32);
   for (Problem* p : {&fast, &exact, &honest}) p->write_inputs(inputs);
   fast.take_snapshots();
-  if (const tc_status_t status = run(fast.args(), tc_exec_default()); status != TC_OK) {
+  if (const tc_status_t status = run(fast, tc_exec_default()); status != TC_OK) {
     outcome.message = fmt::format("refused a valid call: {}: {}", tc_status_string(status), tc_last_error());
     return report(outcome);
   }
@@ -96,8 +103,9 @@ void check_numbers(const OpCases& op, const CheckOptions& options, const Report&
   for (const PassCases& pass : op.passes)
     for (const int32_t dtype : options.dtypes)
       for (const Case& c : list) {
-        const Outcome o{std::string(op.name), std::string(pass.pass), "numbers", tc_dtype_name(dtype), "cpu", c.text()};
-        run_numbers(op, pass, c, dtype, kernel_runner(find_pass(op.name, pass.pass)), o, report);
+        const Outcome o{std::string(op.name), std::string(pass.pass),      options.captured ? "capture" : "numbers",
+                        tc_dtype_name(dtype), device_name(options.device), c.text()};
+        run_numbers(op, pass, c, dtype, kernel_runner(find_pass(op.name, pass.pass), options), o, report);
         if (options.progress) options.progress(++done, total);
       }
 }
@@ -117,8 +125,8 @@ void check_mutants(const OpCases& op, const CheckOptions&, const Report& report)
     for (const PassCases& pass : op.passes) {
       if (pass.pass != mutant.pass) continue;
       bool caught = false;
-      const Runner wrong = [&](const void* args, const tc_exec&) {
-        mutant.run(args);
+      const Runner wrong = [&](Problem& problem, const tc_exec&) {
+        mutant.run(problem.args());
         return TC_OK;
       };
       for (const Case& c : op.list(Effort::quick)) {

@@ -159,6 +159,32 @@ void Problem::for_each(const std::function<void(const Field&, const std::string&
   for (const Tensor& t : tensors_) visit(*t.field, t.key, t.view);
 }
 
+void Problem::for_each_buffer(const std::function<void(GuardedBuffer&)>& visit) const {
+  std::set<const GuardedBuffer*> seen;
+  for (const Tensor& t : tensors_)
+    if (seen.insert(t.buffer.get()).second) visit(*t.buffer);
+}
+
+Moved Problem::moved(const std::function<tc_tensor(const tc_tensor&, const GuardedBuffer&)>& place) const {
+  Moved m;
+  m.args_.reset(new std::byte[pass_.args_size]);
+  std::memcpy(m.args_.get(), args_.get(), pass_.args_size);
+  m.lists_.reserve(pass_.fields.size());
+  for (const Field& f : pass_.fields) {
+    std::vector<tc_tensor> placed;
+    for (const Tensor& t : tensors_)
+      if (t.field == &f) placed.push_back(place(t.view, *t.buffer));
+    if (placed.empty()) continue;
+    if (!f.is_list()) {
+      std::memcpy(m.args_.get() + f.offset, placed.data(), sizeof(tc_tensor));
+      continue;
+    }
+    const tc_tensor* data = m.lists_.emplace_back(std::move(placed)).data();
+    std::memcpy(m.args_.get() + f.offset, &data, sizeof data);
+  }
+  return m;
+}
+
 bool Problem::reads(const Field& f) const {
   if (f.is_read()) return true;
   const auto found = case_.scalars.find(f.read_when);

@@ -16,6 +16,8 @@ class GuardedBuffer {
  public:
   GuardedBuffer(size_t bytes, size_t offset, Memory memory = Memory::poisoned);
   std::byte* data() { return bytes_.get() + kGuard + offset_; }
+  std::byte* begin() const { return bytes_.get(); }  // guards included
+  size_t size() const { return size_; }
   void take_snapshot();
   // Element `p` was legitimately written: the snapshot takes its new value.
   void accept(const void* p, size_t size);
@@ -54,6 +56,10 @@ class Problem {
   // After the call: empty if only elements of outputs changed, else which tensor was written out of place.
   std::string written_out_of_place();
   const Pass& pass() const { return pass_; }
+  // Every piece of memory behind the tensors, once each, and the tensors in it.
+  void for_each_buffer(const std::function<void(GuardedBuffer&)>& visit) const;
+  // A copy of the arguments in which every tensor is `place(tensor)`.
+  class Moved moved(const std::function<tc_tensor(const tc_tensor&, const GuardedBuffer&)>& place) const;
   // An input, or an output whose old value counts in this case.
   bool reads(const Field& f) const;
 
@@ -76,6 +82,17 @@ class Problem {
   std::unique_ptr<std::byte[]> args_;
   std::vector<Tensor> tensors_;
   std::vector<std::unique_ptr<std::vector<tc_tensor>>> lists_;
+};
+
+// A problem's arguments with its tensors somewhere else.
+class Moved {
+ public:
+  const void* args() const { return args_.get(); }
+
+ private:
+  friend class Problem;
+  std::unique_ptr<std::byte[]> args_;
+  std::vector<std::vector<tc_tensor>> lists_;
 };
 
 // The random inputs of a pass, rounded to the dtypes they will be stored in. Equal names hold equal values in every

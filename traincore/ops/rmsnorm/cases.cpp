@@ -56,6 +56,26 @@ std::vector<Case> bench() {
   return all;
 }
 
+std::vector<Case> bench_cuda() {
+  std::vector<Case> all;
+  for (const auto& [rows, cols] : {std::pair{32768, 1024},
+                                   {32768, 4096},
+                                   {16384, 8192},
+                                   {8192, 32768},
+                                   {2048, 131072},
+                                   {1024, 262144},
+                                   {131072, 128}})
+    all.push_back(
+        Case().set("eps", 1e-6).with({"weight", "rstd", "dx", "dweight"}).dim("rows", rows).dim("cols", cols));
+  for (const auto& [rows, cols] : {std::pair{32768, 4096}, {8192, 32768}, {1, 2048}})
+    all.push_back(Case()
+                      .set("eps", 1e-6)
+                      .with({"weight", "rstd", "dx", "dweight", "residual", "residual_out", "dresidual_out"})
+                      .dim("rows", rows)
+                      .dim("cols", cols));
+  return all;
+}
+
 // dweight sums over rows, dx over the row with cancellation: the magnitudes of their terms.
 testing::Terms backward_terms(std::string_view field, const void* exact_args) {
   const auto& a = *static_cast<const Backward*>(exact_args);
@@ -137,6 +157,7 @@ const testing::OpCases cases = {
                 {"dweight averaged over rows", "rmsnorm_backward", mean_over_rows},
                 {"dx without its r^3 term", "rmsnorm_backward", missing_cube},
                 {"dresidual_out ignored", "rmsnorm_backward", ignored_cotangent}},
+    .bench_cuda = bench_cuda,
 };
 
 }  // namespace tc::ops::rmsnorm

@@ -11,6 +11,9 @@ using Backward = tcx_rmsnorm_backward_args;
 
 void forward_cpu(const Forward&, const tc_exec&);
 void backward_cpu(const Backward&, const tc_exec&);
+void forward_cuda(const Forward&, const tc_exec&);
+void backward_cuda(const Backward&, const tc_exec&);
+size_t backward_cuda_workspace(const Backward&, const tc_exec&);
 
 namespace {
 
@@ -62,14 +65,17 @@ constexpr Pass list[] = {
      .args_size = sizeof(Forward),
      .check = Erase<Forward>::check<check_forward>,
      .workspace = Erase<Forward>::workspace<carve_forward>,
-     .cpu = Erase<Forward>::run<forward_cpu>},
+     .cpu = Erase<Forward>::run<forward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>)},
     {.name = "rmsnorm_backward",
      .formula = "dx = rstd (gw - v rstd^2 mean(gw v)), gw = dy (weight_offset + weight); dweight = sum_rows dy v rstd",
      .fields = backward_fields,
      .args_size = sizeof(Backward),
      .check = Erase<Backward>::check<check_backward>,
      .workspace = Erase<Backward>::workspace<carve_backward>,
-     .cpu = Erase<Backward>::run<backward_cpu>},
+     .cuda_workspace = TC_IF_CUDA(Erase<Backward>::cuda_workspace<backward_cuda_workspace>),
+     .cpu = Erase<Backward>::run<backward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>)},
 };
 
 }  // namespace

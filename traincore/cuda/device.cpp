@@ -1,0 +1,171 @@
+#include "traincore/cuda/device.h"
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "traincore/core/fail.h"
+#include "traincore/cuda/launch.h"
+
+namespace tc::cuda {
+namespace {
+
+constexpr int kMostDevices = 64;
+
+thread_local const char* last_name = "";
+
+std::vector<const void*>& kernels() {
+  static std::vector<const void*> list;
+  return list;
+}
+
+DeviceInfo look(int index) {
+  DeviceInfo info;
+  cudaDeviceProp p;
+  require_ok(cudaGetDeviceProperties(&p, index), "cudaGetDeviceProperties");
+  std::string_view(p.name).copy(info.name, sizeof info.name - 1);
+  info.sm = p.major * 10 + p.minor;
+  info.multiprocessors = p.multiProcessorCount;
+  info.shared_per_block = static_cast<int32_t>(p.sharedMemPerBlockOptin);
+  info.l2_bytes = p.l2CacheSize;
+  info.memory_bytes = static_cast<int64_t>(p.totalGlobalMem);
+  return info;
+}
+
+// On the current device. A kernel that is loaded lazily would be loaded behind whatever runs on the GPU.
+void load_kernels() {
+  for (const void* kernel : kernels()) {
+    cudaFuncAttributes attributes;
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
+      cudaGetLastError();  // launch() says so, for the kernels that are asked for
+    else
+      require_ok(error, "cudaFuncGetAttributes");
+  }
+}
+
+struct Devices {
+  std::array<std::atomic<bool>, kMostDevices> loaded{};
+  std::array<DeviceInfo, kMostDevices> info;
+  std::mutex mutex;
+};
+Devices& devices() {
+  static Devices all;
+  return all;
+}
+
+void load_once(int index) {
+  Devices& d = devices();
+  if (d.loaded[static_cast<size_t>(index)].load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(d.mutex);
+  if (d.loaded[static_cast<size_t>(index)].load(std::memory_order_relaxed)) return;
+  load_kernels();
+  d.loaded[static_cast<size_t>(index)].store(true, std::memory_order_release);
+}
+
+}  // namespace
+
+void require_ok(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  const tc_status_t status = error == cudaErrorMemoryAllocation ? TC_ERR_ALLOC
+                             : error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction
+                                 ? TC_ERR_UNSUPPORTED_FAMILY
+                             : error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ? TC_ERR_NO_DEVICE
+                                                                                                  : TC_ERR_DISPATCH;
+  fail(status, "{}: {}", what, cudaGetErrorString(error));
+}
+
+int device_count() {
+  static const int count = [] {
+    int n = 0;
+    if (cudaGetDeviceCount(&n) != cudaSuccess) cudaGetLastError(), n = 0;
+    return n < kMostDevices ? n : kMostDevices;
+  }();
+  return count;
+}
+
+const DeviceInfo& device_info(int index) {
+  if (index < 0 || index >= device_count())
+    fail(TC_ERR_NO_DEVICE, "device_index is {}, but this machine has {} GPUs that CUDA can use", index, device_count());
+  static std::once_flag once[kMostDevices];
+  DeviceInfo& info = devices().info[static_cast<size_t>(index)];
+  std::call_once(once[index], [&] { info = look(index); });
+  return info;
+}
+
+int64_t free_memory_bytes(int index) {
+  const DeviceGuard guard(index);
+  size_t free = 0, total = 0;
+  require_ok(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return static_cast<int64_t>(free);
+}
+
+DeviceGuard::DeviceGuard(int index) : info_(&device_info(index)), before_(index) {
+  require_ok(cudaGetDevice(&before_), "cudaGetDevice");
+  if (before_ != index) require_ok(cudaSetDevice(index), "cudaSetDevice");
+  load_once(index);
+}
+
+DeviceGuard::~DeviceGuard() {
+  int now = before_;
+  if (cudaGetDevice(&now) == cudaSuccess && now != before_) cudaSetDevice(before_);
+}
+
+bool register_kernel(const void* kernel) {
+  kernels().push_back(kernel);
+  return true;
+}
+
+const char* last_kernel_name() { return last_name; }
+
+void enqueue(const char* name, const void* kernel, const Grid& grid, const tc_exec& exec, void** args) {
+  constexpr int kPortableCluster = 8;
+  constexpr size_t kSharedWithoutAsking = 32 << 10;  // 48 KB, less what a kernel has of fixed shared memory
+  if (grid.shared > kSharedWithoutAsking)
+    require_ok(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared)),
+               name);
+  if (grid.cluster > kPortableCluster)
+    require_ok(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), name);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {static_cast<unsigned>(grid.cluster), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(grid.threads));
+  config.dynamicSmemBytes = grid.shared;
+  config.stream = static_cast<cudaStream_t>(exec.stream);
+  config.attrs = &attribute;
+  config.numAttrs = grid.cluster > 1 ? 1 : 0;
+  require_ok(cudaLaunchKernelExC(&config, kernel, args), name);
+  last_name = name;
+}
+
+}  // namespace tc::cuda
+
+tc_status_t tc_read_errors(const tc_exec* exec, uint32_t* bits) {
+  return tc::guard([&] {
+    tc::require(bits != nullptr, "tc_read_errors: bits is NULL");
+    *bits = 0;
+    if (!exec || (!exec->stream && !exec->device_errors)) return;
+    const auto stream = static_cast<cudaStream_t>(exec->stream);
+    cudaPointerAttributes where{};
+    if (exec->device_errors)
+      tc::cuda::require_ok(cudaPointerGetAttributes(&where, exec->device_errors), "tc_read_errors");
+    tc::require(!exec->device_errors || where.type == cudaMemoryTypeDevice || where.type == cudaMemoryTypeManaged,
+                "tc_read_errors: exec.device_errors is not device memory");
+    const tc::cuda::DeviceGuard device(exec->device_errors ? where.device : 0);
+    uint32_t found = 0;
+    if (exec->device_errors) {
+      tc::cuda::require_ok(cudaMemcpyAsync(&found, exec->device_errors, sizeof found, cudaMemcpyDeviceToHost, stream),
+                           "tc_read_errors");
+      tc::cuda::require_ok(cudaMemsetAsync(exec->device_errors, 0, sizeof found, stream), "tc_read_errors");
+    }
+    tc::cuda::require_ok(cudaStreamSynchronize(stream), "tc_read_errors");
+    *bits = found;
+  });
+}

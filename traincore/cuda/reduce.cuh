@@ -1,0 +1,121 @@
+// Device code: sums and maxima over the threads that share a row. Every thread gets the same bits, and the order of the
+// additions depends on the group's size alone.
+#pragma once
+#include <cooperative_groups.h>
+
+#include "traincore/core/numeric.h"
+
+namespace tc::cuda {
+
+struct Add {
+  static constexpr float kNeutral = 0;
+  __device__ __forceinline__ float operator()(float a, float b) const { return a + b; }
+};
+// A NaN wins, as in max() of the definition.
+struct Max {
+  static constexpr float kNeutral = -__builtin_huge_valf();
+  __device__ __forceinline__ float operator()(float a, float b) const { return a != a || a > b ? a : b; }
+};
+
+template <class Op, int kLanes, int K>
+__device__ __forceinline__ void reduce_lanes(float (&x)[K], uint32_t mask) {
+#pragma unroll
+  for (int o = kLanes / 2; o > 0; o /= 2)
+#pragma unroll
+    for (int k = 0; k < K; ++k) x[k] = Op{}(x[k], __shfl_xor_sync(mask, x[k], o));
+}
+
+// kLanes neighbouring threads of a warp share a row; a block serves blockDim.x / kLanes rows.
+template <int kLanes_>
+class Lanes {
+ public:
+  static constexpr int kLanes = kLanes_;
+  static constexpr bool kIsBlock = false;
+  __device__ __forceinline__ Lanes()
+      : mask_(kLanes == 32 ? 0xffffffffu : ((1u << (kLanes & 31)) - 1) << (threadIdx.x % 32 / kLanes * kLanes)) {}
+  __device__ __forceinline__ int lane() const { return int(threadIdx.x) % kLanes; }
+  __device__ __forceinline__ int size() const { return kLanes; }
+  __device__ __forceinline__ int64_t first_row() const {
+    return int64_t(blockIdx.x) * (blockDim.x / kLanes) + threadIdx.x / kLanes;
+  }
+  __device__ __forceinline__ int64_t row_stride() const { return int64_t(gridDim.x) * (blockDim.x / kLanes); }
+  template <class Op, int K>
+  __device__ __forceinline__ void reduce(float (&x)[K]) {
+    reduce_lanes<Op, kLanes>(x, mask_);
+  }
+
+ private:
+  uint32_t mask_;
+};
+
+// A whole block shares a row, or a cluster of blocks does (sm_90).
+class Block {
+ public:
+  static constexpr bool kIsBlock = true;
+  static constexpr int kMostValues = 4, kMostCluster = 16;
+  __device__ __forceinline__ Block() {
+#if __CUDA_ARCH__ >= 900
+    const auto cluster = cooperative_groups::this_cluster();
+    blocks_ = int(cluster.num_blocks()), rank_ = int(cluster.block_rank());
+#endif
+  }
+  __device__ __forceinline__ int lane() const { return rank_ * int(blockDim.x) + int(threadIdx.x); }
+  __device__ __forceinline__ int size() const { return blocks_ * int(blockDim.x); }
+  __device__ __forceinline__ int64_t first_row() const { return blockIdx.x / unsigned(blocks_); }
+  __device__ __forceinline__ int64_t row_stride() const { return gridDim.x / unsigned(blocks_); }
+
+  template <class Op, int K>
+  __device__ __forceinline__ void reduce(float (&x)[K]) {
+    static_assert(K <= kMostValues);
+    // Two sets of slots, used in turn: whoever writes a set again has passed a barrier after everyone read it.
+    __shared__ float warps[2][kMostValues][32];
+    const int warp = int(threadIdx.x) / 32, in_warp = int(threadIdx.x) % 32, count = (int(blockDim.x) + 31) / 32;
+    turn_ ^= 1;
+    reduce_lanes<Op, 32>(x, 0xffffffffu);
+    if (in_warp == 0)
+#pragma unroll
+      for (int k = 0; k < K; ++k) warps[turn_][k][warp] = x[k];
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < K; ++k) x[k] = in_warp < count ? warps[turn_][k][in_warp] : Op::kNeutral;
+    reduce_lanes<Op, 32>(x, 0xffffffffu);
+    if (blocks_ > 1) reduce_cluster<Op>(x);
+  }
+
+ private:
+  template <class Op, int K>
+  __device__ __forceinline__ void reduce_cluster([[maybe_unused]] float (&x)[K]) {
+#if __CUDA_ARCH__ >= 900
+    __shared__ float blocks[2][kMostValues][kMostCluster];
+    auto cluster = cooperative_groups::this_cluster();
+    if (int(threadIdx.x) < blocks_) {
+      auto* there = cluster.map_shared_rank(&blocks[0][0][0], threadIdx.x);
+#pragma unroll
+      for (int k = 0; k < K; ++k) there[(turn_ * kMostValues + k) * kMostCluster + rank_] = x[k];
+    }
+    cluster.sync();
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      x[k] = blocks[turn_][k][0];
+      for (int b = 1; b < blocks_; ++b) x[k] = Op{}(x[k], blocks[turn_][k][b]);
+    }
+#endif
+  }
+
+  int blocks_ = 1, rank_ = 0, turn_ = 0;
+};
+
+template <class Group>
+__device__ __forceinline__ float sum(Group& group, float x) {
+  float value[1] = {x};
+  group.template reduce<Add>(value);
+  return value[0];
+}
+template <class Group>
+__device__ __forceinline__ float max(Group& group, float x) {
+  float value[1] = {x};
+  group.template reduce<Max>(value);
+  return value[0];
+}
+
+}  // namespace tc::cuda

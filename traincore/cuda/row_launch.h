@@ -1,0 +1,79 @@
+// From a call's tensors to a RowPlan, and from a RowPlan to the kernel template that serves it.
+#pragma once
+#include <initializer_list>
+#include <type_traits>
+
+#include "traincore/core/view.h"
+#include "traincore/cuda/launch.h"
+#include "traincore/cuda/row_plan.h"
+
+namespace tc::cuda {
+
+template <int kLanes>
+class Lanes;
+class Block;
+
+// A row kernel's compile-time shape: who shares a row, 16-byte accesses or single elements, and how many of them a
+// thread keeps. 0: none, the row is read again for every pass over it.
+template <class G, bool kIsWide, int kVectorCount>
+struct RowTile {
+  using Group = G;
+  static constexpr int kVectors = kVectorCount;
+  static constexpr int kMostThreads = std::is_same_v<G, Block> ? 512 : 128;  // as plan_rows() has it
+  template <class T>
+  static constexpr int kVec = kIsWide ? 16 / int(sizeof(T)) : 1;
+};
+
+// 16-byte accesses fit every row of t. An absent tensor fits.
+inline bool fits_vectors(const tc_tensor& t) {
+  const auto size = static_cast<int64_t>(tc_dtype_size(t.dtype));
+  if (!given(t)) return true;
+  bool fits = reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.shape[t.rank - 1] * size % 16 == 0;
+  for (int i = 0; i + 1 < t.rank; ++i) fits &= t.shape[i] <= 1 || t.stride[i] * size % 16 == 0;
+  return fits;
+}
+
+// `rows` are the full-size tensors, the first of which is there; `vectors` the [cols] ones of any dtype, whose wide
+// loads need 16 bytes of alignment and no more.
+inline RowShape row_shape(std::initializer_list<const tc_tensor*> rows,
+                          std::initializer_list<const tc_tensor*> vectors) {
+  const tc_tensor& x = **rows.begin();
+  RowShape s;
+  s.cols = x.shape[x.rank - 1];
+  s.rows = s.cols ? element_count(x) / s.cols : 0;
+  s.element_bytes = static_cast<int32_t>(tc_dtype_size(x.dtype));
+  if (s.cols > INT32_MAX) too_wide(s.cols);
+  for (const tc_tensor* t : rows) s.aligned &= fits_vectors(*t);
+  for (const tc_tensor* t : vectors) s.aligned &= reinterpret_cast<uintptr_t>(t->data) % 16 == 0;
+  return s;
+}
+
+inline Grid grid_of(const RowPlan& plan) { return {plan.blocks, plan.threads, plan.cluster, 0}; }
+inline Grid grid_of(const ColumnPlan& plan) { return {plan.tiles * plan.slabs, kColumnThreads}; }
+// A group of blocks per slab, with shared memory for the rows ahead and for adding up what a block's rows came to.
+inline Grid grid_of(const RowPlan& plan, const SlabPlan& slabs) {
+  return {slabs.slabs * plan.cluster, plan.threads, plan.cluster, static_cast<size_t>(slabs.shared)};
+}
+
+// Calls body.operator()<Tile>() for the plan's tile.
+template <class F>
+void with_row_tile(const RowPlan& plan, F&& body) {
+  switch (plan.variant) {
+    case RowVariant::lanes8_x2:
+      return body.template operator()<RowTile<Lanes<8>, true, 2>>();
+    case RowVariant::lanes16_x4:
+      return body.template operator()<RowTile<Lanes<16>, true, 4>>();
+    case RowVariant::warp_x4:
+      return body.template operator()<RowTile<Lanes<32>, true, 4>>();
+    case RowVariant::block_x4:
+      return body.template operator()<RowTile<Block, true, 4>>();
+    case RowVariant::block_loop:
+      return body.template operator()<RowTile<Block, true, 0>>();
+    case RowVariant::warp_scalar:
+      return body.template operator()<RowTile<Lanes<32>, false, 0>>();
+    case RowVariant::block_scalar:
+      return body.template operator()<RowTile<Block, false, 0>>();
+  }
+}
+
+}  // namespace tc::cuda

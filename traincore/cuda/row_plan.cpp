@@ -1,0 +1,114 @@
+#include "traincore/cuda/row_plan.h"
+
+#include <algorithm>
+
+#include "traincore/core/fail.h"
+
+namespace tc::cuda {
+namespace {
+
+constexpr int32_t kVectorBytes = 16;
+constexpr int32_t kWarp = 32;
+constexpr int32_t kVectors = 4;  // that a thread keeps of a row
+constexpr int32_t kFewestThreads = 64;
+constexpr int32_t kLaneThreads = 128;  // of a block that serves several rows
+constexpr int32_t kMostCluster = 16;
+constexpr int64_t kWarpScalarCols = 1024;  // wider rows get a block
+constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
+
+struct Row {
+  RowVariant variant;
+  int32_t lanes, vectors;
+};
+// The first row that holds a whole row in registers wins; wider ones get a block.
+constexpr Row kByWarp[] = {
+    {RowVariant::lanes8_x2, 8, 2},
+    {RowVariant::lanes16_x4, 16, kVectors},
+    {RowVariant::warp_x4, 32, kVectors},
+};
+
+int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+RowPlan several_rows_a_block(RowVariant variant, int32_t lanes, int64_t rows) {
+  const int64_t per_block = kLaneThreads / lanes;
+  return {variant, kLaneThreads, 1, per_block, std::min((rows + per_block - 1) / per_block, kMostBlocks)};
+}
+
+RowPlan one_row_a_block(RowVariant variant, int64_t threads, int32_t cluster, int64_t rows) {
+  return {variant, static_cast<int32_t>(threads), cluster, 1, std::min(rows, kMostBlocks / cluster) * cluster};
+}
+
+}  // namespace
+
+void too_wide(int64_t cols) {
+  fail(TC_ERR_KERNEL_NOT_FOUND, "a row has {} elements, but GPU kernels serve rows of up to 2147483647", cols);
+}
+
+RowPlan plan_rows(const RowShape& s, const DeviceInfo& device) {
+  if (!s.aligned)
+    return s.cols <= kWarpScalarCols ? several_rows_a_block(RowVariant::warp_scalar, kWarp, s.rows)
+                                     : one_row_a_block(RowVariant::block_scalar, s.most_threads, 1, s.rows);
+  const int64_t vectors = s.cols * s.element_bytes / kVectorBytes;
+  for (const Row& row : kByWarp)
+    if (vectors <= int64_t{row.lanes} * row.vectors) return several_rows_a_block(row.variant, row.lanes, s.rows);
+  const int64_t per_block = int64_t{kVectors} * s.most_threads;
+  if (vectors <= per_block) {
+    const int64_t threads = round_up((vectors + kVectors - 1) / kVectors, kWarp);
+    return one_row_a_block(RowVariant::block_x4, std::max<int64_t>(threads, kFewestThreads), 1, s.rows);
+  }
+  int32_t cluster = 2;
+  while (cluster * per_block < vectors) cluster *= 2;
+  if (device.sm >= 90 && cluster <= kMostCluster)
+    return one_row_a_block(RowVariant::block_x4, s.most_threads, cluster, s.rows);
+  return one_row_a_block(RowVariant::block_loop, s.most_threads, 1, s.rows);
+}
+
+SlabPlan plan_slabs(const RowShape& shape, const RowPlan& plan, int tensors) {
+  constexpr int64_t kThreads = int64_t{132} * 512;  // in flight at once on an H200
+  constexpr int64_t kSharedPerThread = 384;         // of an SM with 512 such threads
+  // Not every SM finds enough neighbours for a cluster.
+  const int64_t groups = kThreads / plan.threads / plan.cluster * (plan.cluster > 2 ? 3 : 4) / 4;
+  const int32_t vectors = plan.variant == RowVariant::lanes8_x2 ? 2 : kVectors;
+  const int32_t a_stage = tensors * vectors * kVectorBytes;
+  const int32_t gain = vectors * kVectorBytes * 4 / shape.element_bytes;
+  const auto stages = static_cast<int32_t>(std::clamp<int64_t>((kSharedPerThread - gain) / a_stage, 1, 2));
+  const int64_t sums = plan.rows_per_block > 1 ? plan.rows_per_block * shape.cols * 4 : 0;
+  return {std::clamp<int64_t>((shape.rows + plan.rows_per_block - 1) / plan.rows_per_block, 1,
+                              std::max<int64_t>(groups, 1)),
+          stages, static_cast<int32_t>(std::max<int64_t>(int64_t{stages * a_stage + gain} * plan.threads, sums))};
+}
+
+bool keeps(RowVariant v) {
+  return v != RowVariant::block_loop && v != RowVariant::warp_scalar && v != RowVariant::block_scalar;
+}
+
+ColumnPlan plan_columns(const RowShape& s) {
+  constexpr int64_t kBlocks = int64_t{132} * 8;
+  const int64_t per_tile = int64_t{kColumnThreads} * (s.aligned ? kVectorBytes / s.element_bytes : 1);
+  const int64_t tiles = (s.cols + per_tile - 1) / per_tile;
+  return {s.aligned, tiles, std::clamp<int64_t>(kBlocks / tiles, 1, std::max<int64_t>(s.rows, 1))};
+}
+
+std::string describe(const RowPlan& p) {
+  switch (p.variant) {
+    case RowVariant::lanes8_x2:
+      return "8 threads a row, the row in registers";
+    case RowVariant::lanes16_x4:
+      return "16 threads a row, the row in registers";
+    case RowVariant::warp_x4:
+      return "a warp a row, the row in registers";
+    case RowVariant::block_x4:
+      return p.cluster > 1
+                 ? fmt::format("a cluster of {} blocks of {} threads a row, the row in registers", p.cluster, p.threads)
+                 : fmt::format("a block of {} threads a row, the row in registers", p.threads);
+    case RowVariant::block_loop:
+      return "a block a row, which is too wide for registers and is read once for every pass over it";
+    case RowVariant::warp_scalar:
+      return "a warp a row, element by element: the width, a stride or an address is no multiple of 16 bytes";
+    case RowVariant::block_scalar:
+      return "a block a row, element by element: the width, a stride or an address is no multiple of 16 bytes";
+  }
+  return {};
+}
+
+}  // namespace tc::cuda

@@ -1,0 +1,80 @@
+// Device code: the columns of one row, shared by a group of threads, and what a thread keeps of them in registers.
+#pragma once
+#include "traincore/core/view.h"
+#include "traincore/cuda/reduce.cuh"
+#include "traincore/cuda/vec.cuh"
+
+namespace tc::cuda {
+
+template <class Tile, class T>
+struct Columns {
+  static constexpr int kVec = Tile::template kVec<T>;
+  static constexpr int kVectors = Tile::kVectors;
+  using Values = Floats<kVec>;
+  int cols, lane, size;
+  __device__ __forceinline__ Columns(const typename Tile::Group& group, int64_t cols_)
+      : cols(int(cols_)), lane(group.lane()), size(group.size()) {}
+
+  // f(first column, which of this thread's vectors) for every vector of the row that is this thread's.
+  template <class F>
+  __device__ __forceinline__ void each(F&& f) const {
+    if constexpr (kVectors > 0) {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        const int c = (v * size + lane) * kVec;
+        if (c < cols) f(c, v);
+      }
+    } else {
+      for (int c = lane * kVec; c < cols; c += size * kVec) f(c, 0);
+    }
+  }
+};
+
+// This thread's part of a row: in registers if the tile keeps rows, else read where it is used.
+template <class Tile, class T>
+class Kept {
+ public:
+  static constexpr int kVec = Tile::template kVec<T>;
+  __device__ __forceinline__ Kept(const Columns<Tile, T>& columns, const T* row) : row_(row) {
+    if constexpr (Tile::kVectors > 0) columns.each([&](int c, int v) { packs_[v] = Pack<T, kVec>::load(row + c); });
+  }
+  __device__ __forceinline__ Floats<kVec> operator()(int c, int v) const {
+    if constexpr (Tile::kVectors > 0)
+      return packs_[v].f32();
+    else
+      return Pack<T, kVec>::load(row_ + c).f32();
+  }
+
+ private:
+  const T* row_;
+  Pack<T, kVec> packs_[Tile::kVectors > 0 ? Tile::kVectors : 1];
+};
+
+// The sum of two rows, in f32, where kTwo; else the first alone.
+template <class Tile, class T, bool kTwo>
+class KeptSum {
+ public:
+  __device__ __forceinline__ KeptSum(const Columns<Tile, T>& columns, const T* x, const T* residual)
+      : x_(columns, x), residual_(columns, residual) {}
+  __device__ __forceinline__ auto operator()(int c, int v) const {
+    auto sum = x_(c, v);
+    add_to(sum, residual_(c, v));
+    return sum;
+  }
+
+ private:
+  Kept<Tile, T> x_, residual_;
+};
+template <class Tile, class T>
+class KeptSum<Tile, T, false> : public Kept<Tile, T> {
+ public:
+  __device__ __forceinline__ KeptSum(const Columns<Tile, T>& columns, const T* x, const T*)
+      : Kept<Tile, T>(columns, x) {}
+};
+
+template <class Tile, class T>
+__device__ __forceinline__ void store(T* row, int c, const Floats<Tile::template kVec<T>>& values) {
+  Pack<T, Tile::template kVec<T>>::from(values).store(row + c);
+}
+
+}  // namespace tc::cuda

@@ -1,0 +1,25 @@
+#ifndef TC_WITH_CUDA  // with it: gpu.cu
+#include "traincore/core/fail.h"
+#include "traincore/testing/gpu.h"
+#include "traincore/testing/gpu_bench.h"
+
+namespace tc::testing {
+namespace {
+
+tc_status_t none() {
+  return guard([] { fail(TC_ERR_NO_DEVICE, "this build has no CUDA"); });
+}
+
+}  // namespace
+
+int gpu_count() { return 0; }
+std::string gpu_name(int) { return {}; }
+tc_status_t run_on_gpu(const Pass&, Problem&, const tc_exec&) { return none(); }
+tc_status_t run_captured(const Pass&, Problem&, const tc_exec&) { return none(); }
+double gpu_ceiling(int, int) { return 0; }
+void time_on_gpu(const OpCases&, const PassCases&, const Case&, int32_t, double, Measurement&) {
+  throw Error(TC_ERR_NO_DEVICE, "this build has no CUDA");
+}
+
+}  // namespace tc::testing
+#endif
