@@ -68,7 +68,7 @@ class Block {
   __device__ __forceinline__ void reduce(float (&x)[K]) {
     static_assert(K <= kMostValues);
     // Two sets of slots, used in turn: whoever writes a set again has passed a barrier after everyone read it.
-    __shared__ float warps[2][kMostValues][32];
+    __shared__ alignas(16) float warps[2][kMostValues][32];
     const int warp = int(threadIdx.x) / 32, in_warp = int(threadIdx.x) % 32, count = (int(blockDim.x) + 31) / 32;
     turn_ ^= 1;
     reduce_lanes<Op, 32>(x, 0xffffffffu);
@@ -77,8 +77,15 @@ class Block {
       for (int k = 0; k < K; ++k) warps[turn_][k][warp] = x[k];
     __syncthreads();
 #pragma unroll
-    for (int k = 0; k < K; ++k) x[k] = in_warp < count ? warps[turn_][k][in_warp] : Op::kNeutral;
-    reduce_lanes<Op, 32>(x, 0xffffffffu);
+    for (int k = 0; k < K; ++k) {
+      x[k] = Op::kNeutral;
+      int w = 0;
+      for (; w + 4 <= count; w += 4) {
+        const float4 four = *reinterpret_cast<const float4*>(&warps[turn_][k][w]);
+        x[k] = Op{}(x[k], Op{}(Op{}(four.x, four.y), Op{}(four.z, four.w)));
+      }
+      for (; w < count; ++w) x[k] = Op{}(x[k], warps[turn_][k][w]);
+    }
     if (blocks_ > 1) reduce_cluster<Op>(x);
   }
 

@@ -50,6 +50,9 @@ inline RowShape row_shape(std::initializer_list<const tc_tensor*> rows,
 
 inline Grid grid_of(const RowPlan& plan) { return {plan.blocks, plan.threads, plan.cluster, 0}; }
 inline Grid grid_of(const ColumnPlan& plan) { return {plan.tiles * plan.slabs, kColumnThreads}; }
+inline Grid grid_of(const RowPlan& plan, const AheadPlan& ahead) {
+  return {plan.blocks, plan.threads, plan.cluster, static_cast<size_t>(ahead.shared)};
+}
 // A group of blocks per slab, with shared memory for the rows ahead and for adding up what a block's rows came to.
 inline Grid grid_of(const RowPlan& plan, const SlabPlan& slabs) {
   return {slabs.slabs * plan.cluster, plan.threads, plan.cluster, static_cast<size_t>(slabs.shared)};

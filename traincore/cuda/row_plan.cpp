@@ -9,7 +9,8 @@ namespace {
 
 constexpr int32_t kVectorBytes = 16;
 constexpr int32_t kWarp = 32;
-constexpr int32_t kVectors = 4;  // that a thread keeps of a row
+constexpr int32_t kMostThreads = 512;  // of a block
+constexpr int32_t kVectors = 4;        // that a thread keeps of a row
 constexpr int32_t kFewestThreads = 64;
 constexpr int32_t kLaneThreads = 128;  // of a block that serves several rows
 constexpr int32_t kMostCluster = 16;
@@ -34,6 +35,28 @@ RowPlan several_rows_a_block(RowVariant variant, int32_t lanes, int64_t rows) {
   return {variant, kLaneThreads, 1, per_block, std::min((rows + per_block - 1) / per_block, kMostBlocks)};
 }
 
+// How many clusters of 512-thread blocks run at once on an H200's 132 SMs at one block an SM, by the occupancy query: the
+// SMs of a cluster must be neighbours, and some are left over.
+int64_t clusters_at_once(int32_t cluster) {
+  switch (cluster) {
+    case 1:
+      return 132;
+    case 2:
+      return 66;
+    case 4:
+      return 30;
+    case 8:
+      return 15;
+    default:
+      return 7;
+  }
+}
+
+// Clusters are slow to start, so those that fit at once, two blocks an SM, take all rows.
+RowPlan clusters(int32_t cluster, int64_t rows) {
+  return {RowVariant::block_x4, kMostThreads, cluster, 1, std::min(rows, 2 * clusters_at_once(cluster)) * cluster};
+}
+
 RowPlan one_row_a_block(RowVariant variant, int64_t threads, int32_t cluster, int64_t rows) {
   return {variant, static_cast<int32_t>(threads), cluster, 1, std::min(rows, kMostBlocks / cluster) * cluster};
 }
@@ -47,35 +70,41 @@ void too_wide(int64_t cols) {
 RowPlan plan_rows(const RowShape& s, const DeviceInfo& device) {
   if (!s.aligned)
     return s.cols <= kWarpScalarCols ? several_rows_a_block(RowVariant::warp_scalar, kWarp, s.rows)
-                                     : one_row_a_block(RowVariant::block_scalar, s.most_threads, 1, s.rows);
+                                     : one_row_a_block(RowVariant::block_scalar, kMostThreads, 1, s.rows);
   const int64_t vectors = s.cols * s.element_bytes / kVectorBytes;
   for (const Row& row : kByWarp)
     if (vectors <= int64_t{row.lanes} * row.vectors) return several_rows_a_block(row.variant, row.lanes, s.rows);
-  const int64_t per_block = int64_t{kVectors} * s.most_threads;
+  const int64_t per_block = int64_t{kVectors} * kMostThreads;
   if (vectors <= per_block) {
     const int64_t threads = round_up((vectors + kVectors - 1) / kVectors, kWarp);
     return one_row_a_block(RowVariant::block_x4, std::max<int64_t>(threads, kFewestThreads), 1, s.rows);
   }
   int32_t cluster = 2;
   while (cluster * per_block < vectors) cluster *= 2;
-  if (device.sm >= 90 && cluster <= kMostCluster)
-    return one_row_a_block(RowVariant::block_x4, s.most_threads, cluster, s.rows);
-  return one_row_a_block(RowVariant::block_loop, s.most_threads, 1, s.rows);
+  if (device.sm >= 90 && cluster <= kMostCluster) return clusters(cluster, s.rows);
+  return one_row_a_block(RowVariant::block_loop, kMostThreads, 1, s.rows);
 }
 
 SlabPlan plan_slabs(const RowShape& shape, const RowPlan& plan, int tensors) {
-  constexpr int64_t kThreads = int64_t{132} * 512;  // in flight at once on an H200
-  constexpr int64_t kSharedPerThread = 384;         // of an SM with 512 such threads
-  // Not every SM finds enough neighbours for a cluster.
-  const int64_t groups = kThreads / plan.threads / plan.cluster * (plan.cluster > 2 ? 3 : 4) / 4;
-  const int32_t vectors = plan.variant == RowVariant::lanes8_x2 ? 2 : kVectors;
+  constexpr int64_t kSharedPerSm = 192 << 10;  // of an H200
+  const bool is_narrow = plan.variant == RowVariant::lanes8_x2;
+  const int64_t threads_per_sm = is_narrow ? 1024 : 512, shared_per_thread = kSharedPerSm / threads_per_sm;
+  const int64_t groups = clusters_at_once(plan.cluster) * threads_per_sm / plan.threads;
+  const int32_t vectors = is_narrow ? 2 : kVectors;
   const int32_t a_stage = tensors * vectors * kVectorBytes;
   const int32_t gain = vectors * kVectorBytes * 4 / shape.element_bytes;
-  const auto stages = static_cast<int32_t>(std::clamp<int64_t>((kSharedPerThread - gain) / a_stage, 1, 2));
+  const auto stages = static_cast<int32_t>(std::clamp<int64_t>((shared_per_thread - gain) / a_stage, 1, 4));
   const int64_t sums = plan.rows_per_block > 1 ? plan.rows_per_block * shape.cols * 4 : 0;
   return {std::clamp<int64_t>((shape.rows + plan.rows_per_block - 1) / plan.rows_per_block, 1,
                               std::max<int64_t>(groups, 1)),
           stages, static_cast<int32_t>(std::max<int64_t>(int64_t{stages * a_stage + gain} * plan.threads, sums))};
+}
+
+AheadPlan plan_ahead(const RowPlan& plan, int tensors) {
+  constexpr int32_t kSharedPerBlock = 112 << 10;  // two blocks an SM
+  const int32_t a_stage = plan.threads * kVectors * kVectorBytes * tensors;
+  const int32_t stages = std::clamp(kSharedPerBlock / a_stage, 1, 4);
+  return {stages, stages * a_stage};
 }
 
 bool keeps(RowVariant v) {

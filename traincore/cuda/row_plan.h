@@ -19,9 +19,8 @@ enum class RowVariant : int32_t {
 
 struct RowShape {
   int64_t rows = 0, cols = 0;
-  int32_t element_bytes = 4;   // of the full-size tensors
-  int32_t most_threads = 512;  // of a block that serves one row: what the kernel's registers allow
-  bool aligned = true;         // every row of every tensor starts at a multiple of 16 bytes, and cols fills vectors
+  int32_t element_bytes = 4;  // of the full-size tensors
+  bool aligned = true;        // every row of every tensor starts at a multiple of 16 bytes, and cols fills vectors
 };
 
 struct RowPlan {
@@ -35,13 +34,19 @@ RowPlan plan_rows(const RowShape& shape, const DeviceInfo& device);
 // The kernel keeps rows in registers, and with them can keep sums of columns.
 bool keeps(RowVariant variant);
 // A kernel that keeps sums of columns: how many slabs of rows it makes, fixed by the shape and the variant alone; how many
-// rows stand in shared memory at once (2: the next is on its way while one is worked on); room for the gain beside them.
+// rows stand in shared memory at once (all but one on their way while that is worked on); room for the gain beside them.
 struct SlabPlan {
   int64_t slabs;
   int32_t stages;
   int32_t shared;  // bytes a block
 };
 SlabPlan plan_slabs(const RowShape& shape, const RowPlan& plan, int tensors);
+// A kernel for clusters that loads rows ahead of their turn, and keeps no sums.
+struct AheadPlan {
+  int32_t stages, shared;
+};
+AheadPlan plan_ahead(const RowPlan& plan, int tensors);
+
 // Sums over rows in a pass of their own: blocks of kColumnThreads threads, one or one vector of columns each.
 inline constexpr int kColumnThreads = 256;
 struct ColumnPlan {

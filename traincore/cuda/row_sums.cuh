@@ -33,12 +33,18 @@ class RowsAhead {
     columns.each([&](int c, int v) { __pipeline_memcpy_async(at(stage, t, v), row + c, 16); });
   }
   __device__ __forceinline__ void commit() { __pipeline_commit(); }
-  // Waits until the oldest stage has arrived.
+  // Waits until the oldest stage has arrived; all later ones may still be on their way.
   __device__ __forceinline__ void wait() {
-    if (stages_ > 1)
-      __pipeline_wait_prior(1);
-    else
-      __pipeline_wait_prior(0);
+    switch (stages_) {
+      case 1:
+        return __pipeline_wait_prior(0);
+      case 2:
+        return __pipeline_wait_prior(1);
+      case 3:
+        return __pipeline_wait_prior(2);
+      default:
+        return __pipeline_wait_prior(3);
+    }
   }
   __device__ __forceinline__ Floats<kVec> operator()(int stage, int t, int v) const {
     return Pack<T, kVec>{*at(stage, t, v)}.f32();

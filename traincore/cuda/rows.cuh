@@ -36,7 +36,8 @@ class Kept {
  public:
   static constexpr int kVec = Tile::template kVec<T>;
   __device__ __forceinline__ Kept(const Columns<Tile, T>& columns, const T* row) : row_(row) {
-    if constexpr (Tile::kVectors > 0) columns.each([&](int c, int v) { packs_[v] = Pack<T, kVec>::load(row + c); });
+    if constexpr (Tile::kVectors > 0)
+      columns.each([&](int c, int v) { packs_[v] = Pack<T, kVec>::load_once(row + c); });
   }
   __device__ __forceinline__ Floats<kVec> operator()(int c, int v) const {
     if constexpr (Tile::kVectors > 0)
@@ -74,7 +75,7 @@ class KeptSum<Tile, T, false> : public Kept<Tile, T> {
 
 template <class Tile, class T>
 __device__ __forceinline__ void store(T* row, int c, const Floats<Tile::template kVec<T>>& values) {
-  Pack<T, Tile::template kVec<T>>::from(values).store(row + c);
+  Pack<T, Tile::template kVec<T>>::from(values).store_once(row + c);
 }
 
 }  // namespace tc::cuda

@@ -23,8 +23,8 @@ struct BackwardArgs {
   int stages;
 };
 
-// Rows of a slab, two on their way into shared memory while one is worked on. Products that both dot and dx need stay in
-// registers, and so does this block's part of dweight.
+// Rows of a slab, the next ones on their way into shared memory while one is worked on; this block's part of dweight stays
+// in registers.
 template <class Tile, class T, bool kHasResidual>
 __global__ void __launch_bounds__(Tile::kMostThreads, 512 / Tile::kMostThreads) slab_kernel(const BackwardArgs<T> a) {
   constexpr int kVec = Tile::template kVec<T>, kX = 1, kResidual = 2, kMore = 2 + kHasResidual;
@@ -43,35 +43,39 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 512 / Tile::kMostThreads) 
     }
     ahead.commit();
   };
-  int stage = 0;
-  if (a.stages > 1) load(group.first_row(), 0);
-  for (int64_t r = group.first_row(); r < a.dy.count; r += group.row_stride()) {
-    load(a.stages > 1 ? r + group.row_stride() : r, a.stages > 1 ? stage ^ 1 : 0);
-    const float rstd = *a.rstd[r];
+  const int64_t first = group.first_row(), stride = group.row_stride();
+  for (int s = 0; s + 1 < a.stages; ++s) load(first + s * stride, s);
+  int stage = 0, last = a.stages - 1;
+  float next_rstd = first < a.dy.count ? *a.rstd[first] : 0;
+  for (int64_t r = first; r < a.dy.count; r += stride) {
+    load(r + (a.stages - 1) * stride, last);
+    const float rstd = next_rstd;
+    if (r + stride < a.dy.count) next_rstd = *a.rstd[r + stride];
     ahead.wait();
-    Floats<kVec> gw[Tile::kVectors], v[Tile::kVectors];
+    const auto v = [&](int i) {
+      auto value = ahead(stage, kX, i);
+      if constexpr (kHasResidual) add_to(value, ahead(stage, kResidual, i));
+      return value;
+    };
     float dot = 0;
     columns.each([&](int, int i) {
-      const auto dy = ahead(stage, 0, i), w = gain(i);
-      v[i] = ahead(stage, kX, i);
-      if constexpr (kHasResidual) add_to(v[i], ahead(stage, kResidual, i));
+      const auto g = ahead(stage, 0, i), w = gain(i), value = v(i);
 #pragma unroll
-      for (int j = 0; j < kVec; ++j) {
-        gw[i][j] = dy[j] * w[j];
-        dot = fmaf(gw[i][j], v[i][j], dot);
-      }
-      dweight.add(i, dy, floats<kVec>([&](int j) { return v[i][j] * rstd; }));
+      for (int j = 0; j < kVec; ++j) dot = fmaf(g[j] * w[j], value[j], dot);
+      dweight.add(i, g, floats<kVec>([&](int j) { return value[j] * rstd; }));
     });
     if (a.dx.data) {
       const float pull = rstd * rstd * (sum(group, dot) / float(columns.cols));
       T* const dx = a.dx[r];
       columns.each([&](int c, int i) {
-        auto gradient = floats<kVec>([&](int j) { return rstd * fmaf(v[i][j], -pull, gw[i][j]); });
+        const auto g = ahead(stage, 0, i), w = gain(i), value = v(i);
+        auto gradient = floats<kVec>([&](int j) { return rstd * fmaf(value[j], -pull, g[j] * w[j]); });
         if (has_more) add_to(gradient, ahead(stage, kMore, i));
         store<Tile>(dx, c, gradient);
       });
     }
-    if (a.stages > 1) stage ^= 1;
+    last = stage;
+    stage = stage + 1 < a.stages ? stage + 1 : 0;
   }
   dweight.store(group, columns, a.slabs);
 }
