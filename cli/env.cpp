@@ -12,6 +12,7 @@
 #include "cli/select.h"
 #include "cli/terminal.h"
 #include "traincore/testing/check.h"
+#include "traincore/testing/gpu.h"
 #include "traincore/testing/machine.h"
 
 namespace tc::cli {
@@ -64,13 +65,14 @@ struct Computation {
   std::string failure;
 };
 
-Computation compute() {
+Computation compute(int32_t device) {
   Computation result;
   const testing::OpCases* op = testing::find_op("rmsnorm");
   if (!op) return {0, "rmsnorm is not in this build"};
   testing::CheckOptions options;
   options.effort = testing::Effort::quick;
   options.dtypes = {TC_DTYPE_F32};
+  options.device = device;
   testing::check_numbers(*op, options, [&](const testing::Outcome& o) {
     if (!o.ok()) result.failure = o.message;
     if (o.budget > 0) result.worst = std::max(result.worst, o.error / o.budget);
@@ -93,12 +95,37 @@ nlohmann::ordered_json cpu_device(const Computation& computed) {
           {"failure", computed.failure}};
 }
 
-nlohmann::ordered_json environment(const Computation& computed) {
-  return {{"version", tc_version()},  {"compiler", compiler()},        {"build_type", TC_BUILD_TYPE},
-          {"libraries", libraries()}, {"optional", optional_pieces()}, {"devices", {cpu_device(computed)}}};
+// Every GPU by name; the computation is that of the first.
+nlohmann::ordered_json gpu_device(int index, const Computation& computed) {
+  nlohmann::ordered_json j{{"name", fmt::format("cuda:{}", index)}, {"model", testing::gpu_name(index)}};
+  if (index == 0)
+    j.update(nlohmann::ordered_json{{"rmsnorm_error_over_budget", computed.worst},
+                                    {"works", computed.failure.empty()},
+                                    {"failure", computed.failure}});
+  return j;
 }
 
-void print(const nlohmann::ordered_json& env, const Computation& computed) {
+nlohmann::ordered_json environment(const Computation& on_cpu, const Computation& on_gpu) {
+  nlohmann::ordered_json devices{cpu_device(on_cpu)};
+  for (int i = 0; i < testing::gpu_count(); ++i) devices.push_back(gpu_device(i, on_gpu));
+  return {{"version", tc_version()},  {"compiler", compiler()},        {"build_type", TC_BUILD_TYPE},
+          {"libraries", libraries()}, {"optional", optional_pieces()}, {"devices", devices}};
+}
+
+std::string verdict(const Computation& computed) {
+  return computed.failure.empty() ? good(fmt::format("right: largest error {:.2f} of its budget", computed.worst))
+                                  : bad("WRONG: " + computed.failure);
+}
+
+void add_gpus(Table& table, const Computation& computed) {
+#ifndef TC_WITH_CUDA
+  table.add({"cuda", "not in this build"});
+#endif
+  for (int i = 0; i < testing::gpu_count(); ++i) table.add({fmt::format("cuda:{}", i), testing::gpu_name(i)});
+  if (testing::gpu_count() > 0) table.add({"  rmsnorm", verdict(computed)});
+}
+
+void print(const nlohmann::ordered_json& env, const Computation& on_cpu, const Computation& on_gpu) {
   const testing::Machine& m = testing::machine();
   constexpr double kGiB = 1 << 30;
   Table table({"TrainCore", fmt::format("{}, {} build, {}", tc_version(), TC_BUILD_TYPE, compiler())});
@@ -107,21 +134,19 @@ void print(const nlohmann::ordered_json& env, const Computation& computed) {
   table.add({"cpu", fmt::format("{}, {} processors, {} threads, {:.1f} GiB memory, {} MB last-level cache", m.cpu,
                                 m.processors, m.threads, m.memory_bytes / kGiB, m.cache_bytes >> 20)});
   table.add({"  SIMD", fmt::format("{} (compiled: {})", m.simd, joined(m.simd_compiled))});
-  table.add({"  rmsnorm", computed.failure.empty()
-                              ? good(fmt::format("right: largest error {:.2f} of its budget", computed.worst))
-                              : bad("WRONG: " + computed.failure)});
-  table.add({"cuda", "not in this build"});
+  table.add({"  rmsnorm", verdict(on_cpu)});
+  add_gpus(table, on_gpu);
   table.print();
 }
 
 void run_env(bool json) {
-  const Computation computed = compute();
-  const nlohmann::ordered_json env = environment(computed);
+  const Computation on_cpu = compute(TC_CPU), on_gpu = testing::gpu_count() ? compute(TC_CUDA) : Computation{};
+  const nlohmann::ordered_json env = environment(on_cpu, on_gpu);
   if (json)
     fmt::print("{}\n", env.dump(2));
   else
-    print(env, computed);
-  if (!computed.failure.empty()) throw Exit{kFailed};
+    print(env, on_cpu, on_gpu);
+  if (!on_cpu.failure.empty() || !on_gpu.failure.empty()) throw Exit{kFailed};
 }
 
 }  // namespace

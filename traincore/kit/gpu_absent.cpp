@@ -1,3 +1,4 @@
+#ifndef TC_WITH_CUDA  // with it: gpu_cuda.cpp
 // The answers of a build without CUDA: there is no GPU, so nothing but count() is ever asked for more than a refusal.
 #include "traincore/core/fail.h"
 #include "traincore/kit/gpu.h"
@@ -20,3 +21,4 @@ void wait(int device) { refuse(device); }
 const char* last_kernel_name() noexcept { return "none"; }
 
 }  // namespace tc::kit::gpu
+#endif
