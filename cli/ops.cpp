@@ -1,11 +1,13 @@
 // traincore ops: what there is, straight from the schema.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/select.h"
 #include "cli/terminal.h"
+#include "traincore/core/interop.h"
 
 namespace tc::cli {
 namespace {
@@ -81,37 +83,6 @@ std::string notes_text(const Field& f) {
   return joined(notes, "; ");
 }
 
-nlohmann::json to_json(const Field& f) {
-  nlohmann::json j{{"name", f.name}, {"role", role_name(f)}, {"doc", f.doc}};
-  if (f.is_tensor()) {
-    j.update({{"shape", f.shape.text()},
-              {"dtypes", dtype_names(f.dtypes)},
-              {"shares_dtype", f.dtypes.shared},
-              {"optional", f.is_optional},
-              {"list", f.is_list()},
-              {"accumulates", f.accumulates},
-              {"any_stride", f.any_stride},
-              {"may_be", f.alias}});
-    return j;
-  }
-  j["default"] = f.default_value;
-  if (f.role == Role::choice) j["choices"] = f.choices;
-  return j;
-}
-
-nlohmann::json to_json(const Pass& pass) {
-  nlohmann::json j{{"name", pass.name},
-                   {"formula", pass.formula},
-                   {"dtypes", storage_names(pass)},
-                   {"devices", devices(pass)},
-                   {"determinism", determinism(pass)},
-                   {"precision", precision(pass)},
-                   {"workspace", pass.workspace != nullptr},
-                   {"fields", nlohmann::json::array()}};
-  for (const Field& f : pass.fields) j["fields"].push_back(to_json(f));
-  return j;
-}
-
 void print_table(const std::vector<OpEntry>& ops) {
   Table table({"op", "pass", "dtypes", "devices", "determinism", "precision"});
   for (const OpEntry& op : ops)
@@ -139,13 +110,10 @@ void run_ops(const OpsFlags& flags) {
         if (!flags.ops.empty()) print_fields(pass);
     return;
   }
-  nlohmann::json all = nlohmann::json::array();
-  for (const OpEntry& op : ops) {
-    nlohmann::json passes = nlohmann::json::array();
-    for (const Pass& pass : op.passes) passes.push_back(to_json(pass));
-    all.push_back({{"op", op.name}, {"passes", passes}});
-  }
-  fmt::print("{}\n", all.dump(2));
+  nlohmann::json chosen = nlohmann::json::array();
+  for (const nlohmann::json& op : nlohmann::json::parse(tc_schema()))
+    if (std::any_of(ops.begin(), ops.end(), [&](const OpEntry& e) { return op["op"] == e.name; })) chosen.push_back(op);
+  fmt::print("{}\n", chosen.dump(2));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 # find_package(TrainCore) and pkg-config traincore. Public headers: the core vocabulary, of each op <op>/<op>.h, and the
 # kit's, traincore/*.h.
 include(CMakePackageConfigHelpers)
-set(public_headers traincore/core/types.h traincore/core/call.h traincore/core/error.h)
+set(public_headers traincore/core/types.h traincore/core/call.h traincore/core/error.h traincore/core/interop.h)
 foreach(op ${op_names})
   list(APPEND public_headers traincore/ops/${op}/${op}.h)
 endforeach()
