@@ -1,0 +1,409 @@
+"""From Python values to a call of the C library: the arguments' struct, new outputs, errors."""
+
+import ctypes
+import functools
+import struct
+import typing
+from collections.abc import Mapping
+
+import numpy as np
+
+from . import _arrays, _dtypes, _shapes, errors
+from ._library import CPU, CUDA, Exec, last_error, lib, raise_for, tensors_from_capsules
+from .calls import _counts
+from .errors import exception
+
+DETERMINISM = {"run_to_run": 0, "batch_invariant": 1, "unordered": 2}
+PRECISION = {"standard": 0, "strict": 1, "fast": 2}
+_FORMATS = {"number": "d", "integer": "q", "flag": "i", "choice": "i"}
+_BACKENDS = ("cpu", "cuda")
+_capsule_makers = _arrays.capsule_makers
+
+
+class Field(typing.NamedTuple):
+    """An argument of a pass, as the schema describes it."""
+
+    name: str
+    role: str
+    offset: int
+    doc: str
+    shape: str = ""
+    dtypes: tuple[int, ...] = ()
+    shares_dtype: bool = False
+    optional: bool = False
+    is_list: bool = False
+    count_offset: int = 0
+    accumulates: bool = False
+    any_stride: bool = False
+    may_be: str = ""
+    default: float = 0
+    choices: tuple[str, ...] = ()  # "?" stands for 0 = not set, refused
+
+    @property
+    def is_tensor(self) -> bool:
+        return bool(self.dtypes)
+
+    @property
+    def is_read(self) -> bool:
+        return self.role in ("in", "state")
+
+
+def _field(raw: dict) -> Field:
+    known = {key: raw[key] for key in Field._fields if key in raw}
+    known["is_list"] = raw.get("list", False)
+    known["dtypes"] = tuple(_dtypes.CODES[name] for name in raw.get("dtypes", ()))
+    known["choices"] = tuple(raw["choices"].split("|")) if "choices" in raw else ()
+    return Field(**known)
+
+
+class Pass:
+    """One call of the library, from its description in the schema."""
+
+    def __init__(self, op: str, raw: dict):
+        self.op, self.name, self.formula, self.args_size = op, raw["name"], raw["formula"], raw["args_size"]
+        self.devices, self.determinism, self.precision = raw["devices"], raw["determinism"], raw["precision"]
+        fields = [_field(f) for f in raw["fields"]]
+        self.inputs = [f for f in fields if f.is_tensor and f.is_read]
+        self.outputs = [f for f in fields if f.is_tensor and not f.is_read]
+        self.scalars = sorted((f for f in fields if not f.is_tensor), key=lambda f: f.offset)
+        self.in_place = any(f.role == "state" for f in self.inputs)  # there is work without any output
+        self.choices = [
+            (i, {name: value for value, name in enumerate(f.choices) if name != "?"})
+            for i, f in enumerate(self.scalars)
+            if f.role == "choice"
+        ]
+        tensors = [*self.inputs, *self.outputs]
+        self.conditions = [  # scalars that shapes depend on, and their places
+            (f.name, i) for i, f in enumerate(self.scalars) if any(f"when({f.name}=" in t.shape for t in tensors)
+        ]
+        self.counter = {index: (op, self.name, name) for index, name in enumerate(_BACKENDS)}
+        self.layout = struct.Struct(self._format())
+        self.args_type = ctypes.c_char * self.args_size
+        self.function = getattr(lib, "tcx_" + self.name)
+        self.function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        self.workspace = getattr(lib, f"tcx_{self.name}_workspace")
+        self.workspace.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)]
+
+        self.result: type = tuple  # what traincore.ops returns; a named tuple of its own
+
+    def scalar_values(self, keywords: Mapping) -> tuple:
+        """Every scalar in struct order: a keyword's value, or the default; TypeError where there is neither."""
+        values = []
+        for f in self.scalars:
+            default = f.choices[int(f.default)] if f.role == "choice" else f.default
+            value = keywords.get(f.name, default)
+            if value == "?":
+                raise TypeError(f"{self.name}: missing keyword {f.name!r}")
+            values.append(value)
+        return tuple(values)
+
+    def _format(self) -> str:
+        """Size and scalars where the struct has them, zeros everywhere else."""
+        text, at = "=I", 4
+        for f in self.scalars:
+            code = _FORMATS[f.role]
+            text += f"{f.offset - at}x{code}"
+            at = f.offset + struct.calcsize("=" + code)
+        return f"{text}{self.args_size - at}x"
+
+
+@functools.cache
+def _offsets(offsets: tuple[int, ...]):
+    return (ctypes.c_int64 * len(offsets))(*offsets)
+
+
+def _blame(pass_: Pass, name: str, error: Exception) -> Exception:
+    """The same kind of error, naming pass and argument."""
+    kind = next((k for k in (TypeError, ValueError, errors.Unsupported) if isinstance(error, k)), errors.Error)
+    return kind(f"{pass_.name}: {name}: {error}")
+
+
+def framework_of(pass_: Pass, name: str, value) -> _arrays.Framework:
+    framework = _arrays.framework_of(type(value))
+    if framework is None:
+        raise TypeError(f"{pass_.name}: {name} is a {type(value).__name__}, expected an array")
+    return framework
+
+
+def read(pass_: Pass, name: str, value) -> _arrays.View:
+    """The memory of an argument; every failure of its library becomes one sentence that names the argument."""
+    framework = framework_of(pass_, name, value)
+    try:
+        return framework.read(value)
+    except Exception as error:
+        raise _blame(pass_, name, error) from error
+
+
+class Arguments:
+    """The struct of one call as it fills: scalars first, then tensors, those of DLPack capsules all at once at the end."""
+
+    __slots__ = ("capsules", "first", "kept", "memory", "offsets", "pass_", "plain", "scalars", "views")
+
+    def __init__(self, pass_: Pass, scalars: tuple):
+        self.pass_ = pass_
+        self.scalars = self._encode(scalars)
+        try:
+            packed = pass_.layout.pack(pass_.args_size, *self.scalars)
+        except struct.error:
+            packed = self._find_wrong_scalar()
+        self.memory = pass_.args_type.from_buffer_copy(packed)
+        self.first = None  # name and value of the first array
+        self.views: dict[str, _arrays.View] = {}  # of all other arrays
+        self.capsules: list = []  # of plain NumPy and torch arrays, with their places and names
+        self.offsets: list[int] = []
+        self.plain: list[str] = []
+        self.kept: list = []
+
+    def _encode(self, scalars: tuple) -> tuple:
+        if not self.pass_.choices:
+            return scalars
+        values = list(scalars)
+        for i, names in self.pass_.choices:
+            value = names.get(values[i]) if isinstance(values[i], str) else None
+            if value is None:
+                self._refuse_choice(self.pass_.scalars[i].name, values[i], names)
+            values[i] = value
+        return tuple(values)
+
+    def _refuse_choice(self, name: str, value, names: dict):
+        kind = ValueError if isinstance(value, str) else TypeError
+        raise kind(f"{self.pass_.name}: {name} is {value!r}, expected one of {', '.join(map(repr, names))}")
+
+    def _find_wrong_scalar(self):
+        wanted = {"d": "a number", "q": "an integer of 64 bits", "i": "True or False"}
+        for field, value in zip(self.pass_.scalars, self.scalars):
+            code = _FORMATS[field.role]
+            try:
+                struct.pack(code, value)
+            except struct.error:
+                kind = ValueError if isinstance(value, int) else TypeError
+                raise kind(f"{self.pass_.name}: {field.name} is {value!r}, expected {wanted[code]}") from None
+        raise AssertionError("every scalar packs by itself")
+
+    def put(self, field: Field, value) -> None:
+        if field.is_list:
+            self._put_list(field, value)
+            return
+        if self.first is None:
+            self.first = field.name, value
+        make_capsule = _capsule_makers.get(type(value))
+        if make_capsule is not None:
+            try:
+                self.capsules.append(make_capsule(value))
+                self.offsets.append(field.offset)
+                self.plain.append(field.name)
+                return
+            except Exception:  # noqa: S110, what DLPack cannot say: read-only inputs, bool in old NumPy, ml_dtypes
+                pass
+        self._put_view(field.name, value, field.role != "in", self.memory, field.offset)
+
+    def _put_view(self, name: str, value, written: bool, memory, offset: int) -> None:
+        framework = _arrays.framework_of(type(value)) or framework_of(self.pass_, name, value)
+        try:
+            self.views[name] = view = framework.read(value)
+            if written:
+                framework.require_writable(value)
+            _arrays.write(view, memory, offset)
+        except Exception as error:
+            raise _blame(self.pass_, name, error) from error
+
+    def _put_list(self, field: Field, values) -> None:
+        if not isinstance(values, (list, tuple)):
+            raise TypeError(
+                f"{self.pass_.name}: {field.name} is a {type(values).__name__}, expected a list or tuple of arrays"
+            )
+        tensors = (ctypes.c_char * (_arrays.TENSOR_BYTES * max(len(values), 1)))()
+        for i, value in enumerate(values):
+            if self.first is None:
+                self.first = field.name, value
+            self._put_view(f"{field.name}[{i}]", value, field.role != "in", tensors, i * _arrays.TENSOR_BYTES)
+        self.kept.append(tensors)
+        struct.pack_into("=Q", self.memory, field.offset, ctypes.addressof(tensors))
+        struct.pack_into("=q", self.memory, field.count_offset, len(values))
+
+    def finish(self) -> None:
+        """Moves what the capsules hold into the struct."""
+        if self.capsules:
+            if tensors_from_capsules(tuple(self.capsules), _offsets(tuple(self.offsets)), self.memory):
+                self._refuse_capsule()
+
+    def _refuse_capsule(self) -> None:
+        for capsule, offset, name in zip(self.capsules, self.offsets, self.plain):
+            if status := tensors_from_capsules((capsule,), _offsets((offset,)), self.memory):
+                raise _blame(self.pass_, name, exception(status, last_error()))
+
+    def view(self, name: str, value) -> _arrays.View:
+        return self.views[name] if name in self.views else read(self.pass_, name, value)
+
+    def shape(self, name: str, value) -> tuple[int, ...]:
+        return value.shape if type(value) in _capsule_makers else tuple(self.view(name, value).shape)
+
+    def dtype(self, name: str, value) -> int:
+        if name in self.views:
+            return self.views[name].dtype
+        try:
+            return _arrays.framework_of(type(value)).dtype(value)
+        except Exception as error:
+            raise _blame(self.pass_, name, error) from None
+
+
+@functools.lru_cache(maxsize=4096)
+def _output_shapes(pass_: Pass, names: tuple, shapes: tuple, conditions: tuple) -> dict[str, tuple[int, ...] | None]:
+    """The shape of every output, from the shapes of the named inputs; None where they do not tell."""
+    scalars = dict(zip((name for name, _ in pass_.conditions), conditions))
+    fields = {f.name: f for f in pass_.inputs}
+    dims: _shapes.Dims = {}
+    for name, shape in zip(names, shapes):
+        _shapes.bind(fields[name].shape, shape, scalars, dims)
+    return {f.name: _shapes.make(f.shape, scalars, dims) for f in pass_.outputs}
+
+
+class _NewOutputs:
+    """Makes the outputs that the caller did not bring: shapes from the inputs' dimension names, dtypes from the schema."""
+
+    def __init__(self, args: Arguments, given: list[tuple[Field, object]]):
+        self.args, self.fields = args, given
+        self.framework = None if args.first is None else framework_of(args.pass_, *args.first)
+        self.storage = None
+        names, shapes = [], []
+        for field, value in given:
+            if not field.is_list:
+                names.append(field.name)
+                shapes.append(args.shape(field.name, value))
+                if field.shares_dtype and self.storage is None:
+                    self.storage = args.dtype(field.name, value)
+        conditions = tuple([args.scalars[i] for _, i in args.pass_.conditions]) if args.pass_.conditions else ()
+        self.shapes = _output_shapes(args.pass_, tuple(names), tuple(shapes), conditions)
+
+    @functools.cached_property
+    def given(self) -> dict[str, tuple[Field, object]]:
+        return {field.name: (field, value) for field, value in self.fields}
+
+    def make(self, field: Field, wish):
+        args, pass_name = self.args, self.args.pass_.name
+        if self.framework is None:
+            raise ValueError(f"{pass_name}: {field.name} cannot be made, since no input gives its shape; pass an array")
+        try:
+            if field.is_list:
+                return self._make_list(field, wish)
+            shape = self.shapes[field.name]
+            if shape is None:
+                raise ValueError(f"its shape [{field.shape}] is not known from the inputs; pass an array")
+            return self.framework.empty(args.first[1], shape, self._dtype(field, wish))
+        except (TypeError, ValueError, MemoryError, errors.Unsupported) as error:
+            raise _blame(args.pass_, field.name, error) from None
+
+    def _make_list(self, field: Field, wish) -> list:
+        like_field, arrays = next((f, v) for f, v in self.given.values() if f.is_list)
+        views = [self.args.view(f"{like_field.name}[{i}]", a) for i, a in enumerate(arrays)]
+        return [
+            self.framework.empty(a, v.shape, v.dtype if wish is True else _dtypes.parse(wish)) for a, v in zip(arrays, views)
+        ]
+
+    def _dtype(self, field: Field, wish) -> int:
+        if wish is not None and wish is not True:
+            return _dtypes.parse(wish)
+        if field.shares_dtype and self.storage is not None:
+            return self.storage
+        if len(field.dtypes) == 1 or field.accumulates:
+            return _dtypes.F32 if _dtypes.F32 in field.dtypes else field.dtypes[0]
+        if field.name[0] == "d" and field.name[1:] in self.given:
+            source = field.name[1:]
+            return self.args.dtype(source, self.given[source][1])
+        floats = [self.args.dtype(n, v) for n, (f, v) in self.given.items() if _dtypes.F32 in f.dtypes]
+        return functools.reduce(_dtypes.promoted, floats[:2]) if floats else _dtypes.F32
+
+
+def _is_wish(value) -> bool:
+    """Whether an output argument says what to make rather than being the array itself."""
+    return value is True or isinstance(value, (str, type, np.dtype)) or type(value).__qualname__ == "dtype"
+
+
+def _merge_out(pass_: Pass, outputs: tuple, out) -> tuple:
+    """The outputs with `out` in their places."""
+    if not pass_.outputs:
+        raise TypeError(f"{pass_.name}: out is given, but this pass has no output")
+    given = out if isinstance(out, Mapping) else {pass_.outputs[0].name: out}
+    merged = list(outputs)
+    names = [f.name for f in pass_.outputs]
+    for name, value in given.items():
+        if name not in names:
+            raise TypeError(f"{pass_.name}: out names {name!r}, expected one of {', '.join(map(repr, names))}")
+        if merged[names.index(name)] is not None:
+            raise TypeError(f"{pass_.name}: {name} is given twice, by itself and in out")
+        merged[names.index(name)] = value
+    return tuple(merged)
+
+
+def _make_exec(pass_: Pass, args: Arguments, determinism, precision, threads, cuda_stream) -> tuple[Exec | None, int]:
+    """How to run, and where (CPU or CUDA). None: every default, on the CPU."""
+    framework = None if args.first is None else framework_of(pass_, *args.first)
+    on_cpu = framework is None or framework.on_cpu(args.first[1])
+    if on_cpu and cuda_stream is None and not threads and determinism == "run_to_run" and precision == "standard":
+        return None, CPU
+    for what, value, names in (("determinism", determinism, DETERMINISM), ("precision", precision, PRECISION)):
+        if value not in names:
+            raise ValueError(f"{pass_.name}: {what} is {value!r}, expected one of {', '.join(map(repr, names))}")
+    if not isinstance(threads, int) or not 0 <= threads < 2**31:
+        raise ValueError(f"{pass_.name}: threads is {threads!r}, expected 0 (all cores) or a number of threads")
+    how = Exec(ctypes.sizeof(Exec), DETERMINISM[determinism], PRECISION[precision], threads)
+    if on_cpu:
+        return how, CPU
+    first = args.first[1]
+    how.stream = framework.stream(first) if cuda_stream is None else cuda_stream
+    _attach_workspace(pass_, args, how, framework, first)
+    return how, CUDA
+
+
+def _attach_workspace(pass_: Pass, args: Arguments, how: Exec, framework: _arrays.Framework, like) -> None:
+    """Scratch on the device, from the caller's framework: it is ordered on the stream that the call runs on."""
+    needed = ctypes.c_size_t()
+    if status := pass_.workspace(args.memory, ctypes.byref(how), ctypes.byref(needed)):
+        raise_for(status)
+    if needed.value:
+        workspace = framework.empty(like, (needed.value,), _dtypes.U8)
+        args.kept.append(workspace)
+        how.workspace, how.workspace_bytes = framework.read(workspace).data, needed.value
+
+
+def prepare(pass_: Pass, inputs: tuple, scalars: tuple, outputs: tuple, out=None) -> tuple[Arguments, list]:
+    """The struct of a call, and its outputs, made where they were not given; nothing is computed."""
+    args = Arguments(pass_, scalars)
+    given = []
+    for field, value in zip(pass_.inputs, inputs):
+        if value is not None:
+            args.put(field, value)
+            given.append((field, value))
+    if out is not None:
+        outputs = _merge_out(pass_, outputs, out)
+    maker = None
+    results = []
+    for field, value in zip(pass_.outputs, outputs):
+        if type(value) in _capsule_makers:
+            args.put(field, value)
+            results.append(value)
+            continue
+        if value is False or value is None and field.optional and field.role != "saved":
+            results.append(None)
+            continue
+        if value is None or _is_wish(value):
+            maker = maker or _NewOutputs(args, given)
+            value = maker.make(field, value)
+        args.put(field, value)
+        results.append(value)
+    if not pass_.in_place and all(result is None for result in results):
+        names = ", ".join(f"{f.name}=True" for f in pass_.outputs)
+        raise ValueError(f"{pass_.name}: no output is asked for; choose from {names}, or pass arrays")
+    args.finish()
+    return args, results
+
+
+def run(pass_: Pass, inputs: tuple, scalars: tuple, outputs: tuple, out, determinism, precision, threads, cuda_stream) -> list:
+    """One call: its outputs in schema order, None where one was not asked for."""
+    args, results = prepare(pass_, inputs, scalars, outputs, out)
+    how, device = _make_exec(pass_, args, determinism, precision, threads, cuda_stream)
+    status = pass_.function(args.memory, None if how is None else ctypes.byref(how))
+    if status:
+        raise_for(status)
+    _counts[pass_.counter[device]] += 1
+    return results

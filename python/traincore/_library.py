@@ -1,0 +1,104 @@
+"""The shared library: where it is found, and its few functions that are no op.
+
+`libtraincore` is opened on import, `libtraincore_check`, which holds the float64 definitions, on first use. Both lie
+beside this file in a wheel; the environment variable TRAINCORE_LIBRARY names another libtraincore, for work on it.
+"""
+
+import ctypes
+import functools
+import json
+import os
+import pathlib
+
+from . import errors
+
+CPU, CUDA = 0, 1
+DEVICES = {"cpu": CPU, "cuda": CUDA}
+
+
+class Exec(ctypes.Structure):
+    """tc_exec: how to run a call."""
+
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("determinism", ctypes.c_int32),
+        ("precision", ctypes.c_int32),
+        ("threads", ctypes.c_int32),
+        ("stream", ctypes.c_void_p),
+        ("workspace", ctypes.c_void_p),
+        ("workspace_bytes", ctypes.c_size_t),
+        ("device_errors", ctypes.c_void_p),
+    ]
+
+
+def _folder_and_name() -> tuple[pathlib.Path, str]:
+    chosen = os.environ.get("TRAINCORE_LIBRARY")
+    if chosen:
+        path = pathlib.Path(chosen).resolve()
+        return path.parent, path.name
+    return pathlib.Path(__file__).parent / "lib", "libtraincore.so.0"
+
+
+_folder, _name = _folder_and_name()
+
+
+def _open(name: str, folders: list[pathlib.Path]) -> pathlib.Path:
+    for folder in folders:
+        if (folder / name).exists():
+            return folder / name
+    looked = ", ".join(str(folder) for folder in folders)
+    raise ImportError(
+        f"traincore: {name} is not in {looked}; install the wheel, or set TRAINCORE_LIBRARY to a libtraincore.so"
+    )
+
+
+_path = _open(_name, [_folder])
+lib = ctypes.CDLL(str(_path))
+_with_interpreter_lock = ctypes.PyDLL(str(_path))
+
+lib.tc_schema.restype = ctypes.c_char_p
+lib.tc_last_error.restype = ctypes.c_char_p
+lib.tc_version.restype = ctypes.c_char_p
+lib.tc_tensor_from_dlpack.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+lib.tc_read_errors.argtypes = [ctypes.POINTER(Exec), ctypes.POINTER(ctypes.c_uint32)]
+
+capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+capsule_pointer.restype = ctypes.c_void_p
+capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_ITEM = ctypes.cast(ctypes.pythonapi.PyTuple_GetItem, ctypes.c_void_p)
+_POINTER = ctypes.cast(capsule_pointer, ctypes.c_void_p)
+_from_capsules = _with_interpreter_lock.tc_tensors_from_capsules
+_from_capsules.argtypes = [ctypes.py_object, *[ctypes.c_void_p] * 2, ctypes.c_int64, *[ctypes.c_void_p] * 2]
+
+
+def tensors_from_capsules(held: tuple, offsets: ctypes.Array, args: ctypes.Array) -> int:
+    """Puts the tensors of DLPack capsules at offsets of a call's struct; returns a status."""
+    return _from_capsules(held, _ITEM, _POINTER, len(held), offsets, args)
+
+
+def last_error() -> str:
+    return lib.tc_last_error().decode(errors="replace")
+
+
+def raise_for(status: int) -> None:
+    """Raises what a status other than TC_OK stands for."""
+    raise errors.exception(status, last_error())
+
+
+def version() -> str:
+    return lib.tc_version().decode()
+
+
+def schema() -> list[dict]:
+    """Every op of the library: a list of {"op", "passes"}, as `traincore ops --json` prints it."""
+    return json.loads(lib.tc_schema())
+
+
+@functools.cache
+def check_library() -> ctypes.CDLL:
+    """libtraincore_check, which holds the float64 definitions."""
+    path = _open("libtraincore_check.so.0", [_folder, _folder / "cli"])
+    check = ctypes.CDLL(str(path))
+    check.tc_reference.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+    check.tc_last_error.restype = ctypes.c_char_p
+    return check
