@@ -167,9 +167,12 @@ TEST(SchemaJson, DescribesTheStructs) {
       if (pass["name"] != "rmsnorm_forward") continue;
       EXPECT_EQ(pass["args_size"], sizeof(tcx_rmsnorm_forward_args));
       for (const auto& field : pass["fields"]) {
-        if (field["name"] == "x") EXPECT_EQ(field["offset"], offsetof(tcx_rmsnorm_forward_args, x));
-        if (field["name"] == "weight_offset")
+        if (field["name"] == "x") {
+          EXPECT_EQ(field["offset"], offsetof(tcx_rmsnorm_forward_args, x));
+        }
+        if (field["name"] == "weight_offset") {
           EXPECT_EQ(field["offset"], offsetof(tcx_rmsnorm_forward_args, weight_offset));
+        }
       }
     }
 }
@@ -187,7 +190,8 @@ TEST(SchemaJson, DefaultsAreTheFieldsOwn) {
       for (size_t f = 0; f < fields.size(); ++f) {
         const Field& field = op.passes[p].fields[f];
         EXPECT_EQ(fields[f]["name"], field.name);
-        if (!field.is_tensor()) EXPECT_EQ(fields[f]["default"].get<double>(), field.default_value) << field.name;
+        if (field.is_tensor()) continue;
+        EXPECT_EQ(fields[f]["default"].get<double>(), field.default_value) << field.name;
       }
     }
   }

@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _arrays, _dtypes, ops
 from ._call import prepare
-from ._library import CUDA, Exec, raise_for
+from ._library import CPU, CUDA, Exec, raise_for
 from .buffer import Buffer, _require_cpu
 
 FLOATS = (_dtypes.F32, _dtypes.F16, _dtypes.BF16)
@@ -120,6 +120,8 @@ def place(argument: Operand | None, dtype: int | None = None):
     value, view = argument.value, argument.view
     if isinstance(value, (np.ndarray, np.generic)):
         value = Buffer.from_numpy(np.asarray(value))
+    elif not hasattr(value, "reshape") and not isinstance(value, Buffer) and view.device == CPU:
+        value = Buffer.wrap(np.from_dlpack(value))
     elif view.shape and view.shape[-1] > 1 and view.strides[-1] != 1:
         if not hasattr(value, "contiguous"):
             raise ValueError(f"{argument.name} has stride {view.strides[-1]} in its last dimension, expected 1")

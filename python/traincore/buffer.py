@@ -12,8 +12,8 @@ _ALIGNMENT = 64
 
 
 def _allocate(shape: tuple[int, ...], dtype: int) -> np.ndarray:
-    """Dense memory, aligned for vectors; bf16 as uint16."""
-    kept_as = np.dtype(np.uint16) if dtype == _dtypes.BF16 else _dtypes.to_numpy(dtype)
+    """Dense memory, aligned for vectors; bf16 as int16."""
+    kept_as = np.dtype(np.int16) if dtype == _dtypes.BF16 else _dtypes.to_numpy(dtype)
     count = 1
     for extent in shape:
         count *= extent
@@ -92,7 +92,7 @@ class Buffer:
         if code is None:
             raise TypeError(f"array has dtype {array.dtype}, which no kernel reads")
         buffer = cls(array.shape, _dtypes.NAMES[code], device)
-        buffer._owner[...] = array.view(np.uint16) if code == _dtypes.BF16 else array
+        buffer._owner[...] = array.view(np.int16) if code == _dtypes.BF16 else array
         return buffer
 
     @property
