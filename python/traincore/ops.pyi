@@ -683,6 +683,45 @@ def gemm_backward(
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
 
+class GemmI8Result(NamedTuple):
+    c: Array
+
+def gemm_i8(
+    *,
+    a: Array,
+    b: Array,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    c: Array | DType | bool | None = None,
+    out: Array | Mapping[str, Array | DType | bool] | None = None,
+    determinism: Literal["run_to_run", "batch_invariant", "unordered"] = 'run_to_run',
+    precision: Literal["standard", "strict", "fast"] = 'standard',
+    threads: int = 0,
+    cuda_stream: int | None = None,
+) -> GemmI8Result:
+    """c = alpha op(a) op(b) + beta c, the product exact
+
+    Inputs:
+        a: [when(transpose_a=1) batch... k m | batch... m k] i8
+        b: [when(transpose_b=1) batch... n k | batch... k n] i8
+
+    Options:
+        transpose_a: bool; default False
+        transpose_b: bool; default False
+        alpha: float; default 1.0
+        beta: float; default 0.0
+
+    Outputs (an array, True to make one, a dtype to make it in, False to leave it out):
+        c: [batch... m n] i32
+
+    Returns GemmI8Result, a named tuple of the outputs, None where one was not asked for.
+    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
+    (a valid request that no kernel serves). Nothing is written by a call that raises.
+    """
+
 class GradNormResult(NamedTuple):
     norm: Array
     clip: Array | None
