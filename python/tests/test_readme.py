@@ -1,0 +1,15 @@
+"""The Python in the READMEs runs as it is written."""
+
+import re
+
+import pytest
+
+
+@pytest.mark.parametrize("page", ["README.md", "python/README.md"])
+def test_python_blocks_run(root, page):
+    blocks = re.findall(r"```python\n(.*?)```", (root / page).read_text(), re.S)
+    assert blocks
+    for block in blocks:
+        if "torch" in block:
+            pytest.importorskip("torch")
+        exec(compile(block, page, "exec"), {})
