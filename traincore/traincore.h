@@ -6,5 +6,6 @@
 #include "traincore/device.h"
 #include "traincore/dtype.h"
 #include "traincore/gemm.h"
+#include "traincore/gguf.h"
 #include "traincore/status.h"
 #include "traincore/training.h"
