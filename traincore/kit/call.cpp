@@ -30,10 +30,10 @@ int64_t span_bytes(const char* call, const char* name, const tc_tensor& t) {
 
 }  // namespace
 
-Call::Call(const char* name, const tc_context* ctx, std::initializer_list<const tc_buffer*> handles)
+Call::Call(const char* name, const tc_context* ctx, std::initializer_list<const tc_buffer*> handles, Where where)
     : name_(name), work_(std::make_shared<Work>()) {
   work_->context = context_of(name, ctx);
-  bool on_gpu = gpu::count() > 0;
+  bool on_gpu = where == Where::best && gpu::count() > 0;
   for (const tc_buffer* handle : handles) {
     auto buffer = buffers().find(handle);
     if (!buffer) continue;  // tensor() says so, with the argument's name

@@ -13,10 +13,14 @@ struct Extent {
   int64_t value;
 };
 
+// Thrown by Call::add: the GPU was to serve the call, but has no kernel for one of its ops.
+struct NoGpuKernel {};
+
 class Call {
  public:
-  // `buffers` are all that the call may name; NULL ones are left out. A GPU serves the call if it can reach them all.
-  Call(const char* name, const tc_context* ctx, std::initializer_list<const tc_buffer*> buffers);
+  enum class Where : uint8_t { best, cpu };
+  // `buffers` are all that the call may name; NULL ones are left out. A GPU is best if it can reach them all.
+  Call(const char* name, const tc_context* ctx, std::initializer_list<const tc_buffer*> buffers, Where where);
 
   const char* name() const { return name_; }
 
@@ -34,7 +38,9 @@ class Call {
   void add(tc_status_t (*op)(const A*, const tc_exec*), tc_status_t (*workspace)(const A*, const tc_exec*, size_t*),
            const A& args) {
     size_t bytes = 0;
-    throw_unless_ok(workspace(&args, nullptr, &bytes));
+    const tc_status_t status = workspace(&args, nullptr, &bytes);
+    if (status == TC_ERR_KERNEL_NOT_FOUND && work_->device_kind == TC_CUDA) throw NoGpuKernel();
+    throw_unless_ok(status);
     work_->ops.push_back({bytes, [op, args](const tc_exec& exec) { return op(&args, &exec); }});
   }
 
@@ -67,14 +73,21 @@ class Call {
   std::shared_ptr<Work> work_;
 };
 
-// The body of a C function: describe(call) adds ops, which then run.
+// The body of a C function: describe(call) adds ops, which then run; on the CPU where the GPU has no kernel for them.
 template <class F>
 tc_status_t call(const char* name, const tc_context* ctx, std::initializer_list<const tc_buffer*> buffers, F&& describe,
                  const tc_stream* stream = nullptr) {
-  return guard([&] {
-    Call call(name, ctx, buffers);
+  const auto run = [&](Call::Where where) {
+    Call call(name, ctx, buffers, where);
     describe(call);
     call.run(stream);
+  };
+  return guard([&] {
+    try {
+      run(Call::Where::best);
+    } catch (const NoGpuKernel&) {
+      run(Call::Where::cpu);
+    }
   });
 }
 
