@@ -1,5 +1,6 @@
 """The Python in the READMEs runs as it is written."""
 
+import importlib.util
 import re
 
 import pytest
@@ -10,6 +11,6 @@ def test_python_blocks_run(root, page):
     blocks = re.findall(r"```python\n(.*?)```", (root / page).read_text(), re.S)
     assert blocks
     for block in blocks:
-        if "torch" in block:
-            pytest.importorskip("torch")
+        if "import torch" in block and importlib.util.find_spec("torch") is None:
+            continue
         exec(compile(block, page, "exec"), {})

@@ -1,0 +1,81 @@
+"""traincore.ops on torch tensors: read and written in place, outputs made by torch."""
+
+import pytest
+
+import traincore as tc
+from torch_support import error, needs, on_every_device, randn, torch
+
+
+@on_every_device
+def test_tensors_go_in_and_come_out(device):
+    needs(device, "rmsnorm_forward", "rmsnorm_backward")
+    x, w = randn(device, 5, 33), randn(device, 33)
+    found = tc.ops.rmsnorm_forward(x=x, weight=w, eps=1e-6)
+    assert found.y.device == x.device and found.y.dtype == x.dtype and found.rstd.shape == (5,)
+    exact = torch.nn.functional.rms_norm(x.double(), (33,), w.double(), 1e-6)
+    assert error(found.y, exact) < 1e-6
+    grads = tc.ops.rmsnorm_backward(dy=x, x=x, weight=w, rstd=found.rstd, dx=True, dweight=True)
+    assert grads.dx.device == x.device and grads.dweight.shape == (33,)
+
+
+@on_every_device
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(device, dtype):
+    needs(device, "rmsnorm_forward")
+    x = randn(device, 4, 65, dtype=dtype)
+    found = tc.ops.rmsnorm_forward(x=x, weight=randn(device, 65), eps=1e-6)
+    assert found.y.dtype == dtype and found.rstd.dtype == torch.float32
+    assert error(found.y, torch.nn.functional.rms_norm(x.double(), (65,), randn(device, 65).double(), 1e-6)) < 1e-2
+
+
+@on_every_device
+def test_views_are_read_and_written_in_place(device):
+    needs(device, "rmsnorm_forward")
+    wide = randn(device, 6, 40)
+    room = torch.zeros(3, 50, device=device)
+    found = tc.ops.rmsnorm_forward(x=wide[::2, 3:20], eps=1e-6, y=room[:, 10:27], rstd=False)
+    assert found.y.data_ptr() == room[:, 10:27].data_ptr()
+    exact = tc.ops.rmsnorm_forward(x=wide[::2, 3:20].contiguous(), eps=1e-6).y
+    assert torch.equal(room[:, 10:27], exact) and not room[:, :10].any() and not room[:, 27:].any()
+
+
+def test_parameters_and_graph_tensors_are_read():
+    x = torch.nn.Parameter(randn("cpu", 3, 7))
+    assert torch.equal(tc.ops.softmax_forward(x=x).y, tc.ops.softmax_forward(x=x.detach()).y)
+    assert torch.equal(tc.ops.softmax_forward(x=x * 1).y, tc.ops.softmax_forward(x=x.detach()).y)
+
+
+@pytest.mark.parametrize(
+    "kind, sentence, make",
+    [
+        (TypeError, "x: it is on device meta", lambda: torch.empty(3, 7, device="meta")),
+        (TypeError, "x: .*sparse", lambda: torch.eye(3).to_sparse()),
+        (TypeError, "type code 5", lambda: torch.ones(3, 7, dtype=torch.complex64)),
+        (TypeError, "x has dtype f64", lambda: torch.ones(3, 7, dtype=torch.float64)),
+        (ValueError, "last dimension", lambda: torch.ones(7, 3).t()),
+    ],
+)
+def test_refusals(kind, sentence, make):
+    with pytest.raises(kind, match=sentence):
+        tc.ops.softmax_forward(x=make(), y=torch.empty(3, 7))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_current_stream_is_used():
+    needs("cuda", "rmsnorm_forward")
+    x = randn("cuda", 4096, 4096)
+    expected = tc.ops.rmsnorm_forward(x=x + 1, eps=1e-6).y
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)
+        moved = x + 1
+        found = tc.ops.rmsnorm_forward(x=moved, eps=1e-6).y
+    stream.synchronize()
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_mixed_devices_are_refused():
+    with pytest.raises(ValueError, match="another device"):
+        tc.ops.rmsnorm_forward(x=randn("cuda", 3, 7), weight=randn("cpu", 7), eps=1e-6)

@@ -1,0 +1,173 @@
+"""Training through the torch face: a small network against plain torch, AdamW against torch's, state_dicts both ways."""
+
+import io
+
+import pytest
+from torch_support import error, needs, on_every_device, randn, torch
+
+import traincore as tc
+import traincore.torch as tct
+
+ROWS, WIDTH, STEPS = 32, 48, 100
+
+
+def network(norm, act, device):
+    """Linear -> RMSNorm -> SiLU -> Linear, from a fixed start."""
+    torch.manual_seed(3)
+    net = torch.nn.Sequential(torch.nn.Linear(20, WIDTH), norm, act, torch.nn.Linear(WIDTH, 1))
+    return net.to(device)
+
+
+def ours(device):
+    return network(tct.RMSNorm(WIDTH, eps=1e-6), tct.SiLU(), device)
+
+
+def plain(device):
+    return network(torch.nn.RMSNorm(WIDTH, eps=1e-6), torch.nn.SiLU(), device)
+
+
+def data(device):
+    x = randn(device, STEPS * ROWS + 500, 20)
+    y = torch.sin(x[:, :1] * 2) + 0.5 * x[:, 1:2] * x[:, 2:3]
+    return x, y
+
+
+def train(net, device):
+    x, y = data(device)
+    optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
+    for step in range(STEPS):
+        rows = slice(step * ROWS, (step + 1) * ROWS)
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(net(x[rows]), y[rows]).backward()
+        optimizer.step()
+    with torch.no_grad():
+        return torch.nn.functional.mse_loss(net(x[STEPS * ROWS :]), y[STEPS * ROWS :]).item()
+
+
+@on_every_device
+def test_a_network_trains_as_in_plain_torch(device):
+    needs(device, "rmsnorm_forward", "rmsnorm_backward", "activation_forward", "activation_backward")
+    one, other = ours(device), plain(device)
+    assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values()))
+    assert list(one.state_dict()) == list(other.state_dict())
+    x, y = data(device)
+    first = [torch.nn.functional.mse_loss(net(x[:ROWS]), y[:ROWS]) for net in (one, other)]
+    assert error(one(x[:ROWS]), other(x[:ROWS])) <= 1e-6
+    grads = [torch.autograd.grad(loss, list(net.parameters())) for loss, net in zip(first, (one, other))]
+    for a, b in zip(*grads):
+        assert float((a - b).abs().max()) <= 1e-6
+    tc.calls.reset()
+    mse = train(one, device)
+    counted = tc.calls.counts()
+    for name in ("rmsnorm", "activation"):
+        assert counted[(name, f"{name}_forward", device)] == STEPS + 1  # and the test
+        assert counted[(name, f"{name}_backward", device)] == STEPS
+    assert mse == pytest.approx(train(other, device), rel=1e-4)
+    saved = io.BytesIO()
+    torch.save(one.state_dict(), saved)
+    saved.seek(0)
+    again = ours(device)
+    again.load_state_dict(torch.load(saved))
+    with torch.no_grad():
+        assert float((again(x) - one(x)).abs().max()) == 0
+
+
+def parameters(device, dtype=torch.float32):
+    return [torch.nn.Parameter(randn(device, *s, dtype=dtype, seed=i)) for i, s in enumerate([(5, 7), (33,), (2, 3, 4)])]
+
+
+def steps(optimizer, params, count, start=0):
+    for step in range(start, start + count):
+        for i, p in enumerate(params):
+            p.grad = randn(p.device.type, *p.shape, dtype=p.dtype, seed=100 + 10 * step + i)
+        optimizer.step()
+
+
+@on_every_device
+def test_adamw_is_torchs(device):
+    needs(device, "adamw")
+    params, same = parameters(device), parameters(device)
+    options = {"lr": 1e-2, "betas": (0.8, 0.95), "eps": 1e-7, "weight_decay": 0.1}
+    steps(tct.AdamW(params, **options), params, 20)
+    steps(torch.optim.AdamW(same, **options), same, 20)
+    for p, q in zip(params, same):
+        assert error(p, q) < 3e-6
+
+
+@on_every_device
+@pytest.mark.parametrize("first, second", [(tct.AdamW, torch.optim.AdamW), (torch.optim.AdamW, tct.AdamW)])
+def test_adamw_state_goes_both_ways(device, first, second):
+    needs(device, "adamw")
+    params, same = parameters(device), parameters(device)
+    one, other = first(params, lr=1e-2), torch.optim.AdamW(same, lr=1e-2)
+    steps(one, params, 5)
+    steps(other, same, 10)
+    state = one.state_dict()
+    for group in state["param_groups"]:
+        for name, value in second(params, lr=1e-2).param_groups[0].items():
+            group.setdefault(name, value)
+    continued = second(params, lr=1e-2)
+    continued.load_state_dict(state)
+    steps(continued, params, 5, start=5)
+    for p, q in zip(params, same):
+        assert error(p, q) < 3e-6
+
+
+@on_every_device
+def test_groups_and_frozen_parameters(device):
+    needs(device, "adamw")
+    params, same = parameters(device), parameters(device)
+    for made, kind in ((params, tct.AdamW), (same, torch.optim.AdamW)):
+        groups = [{"params": made[:1], "weight_decay": 0.0}, {"params": made[1:], "lr": 0.5}]
+        optimizer = kind(groups, lr=1e-2, weight_decay=0.1)
+        steps(optimizer, made[:2], 3)
+    assert torch.equal(params[2], same[2])
+    for p, q in zip(params, same):
+        assert error(p, q) < 3e-6
+
+
+@on_every_device
+def test_bf16_with_stochastic_rounding_repeats_and_moves(device):
+    needs(device, "adamw")
+
+    def run():
+        params = parameters(device, torch.bfloat16)
+        steps(tct.AdamW(params, lr=1e-5, weight_decay=0, rounding="stochastic", seed=5), params, 200)
+        return params
+
+    one, other, start = run(), run(), parameters(device, torch.bfloat16)
+    assert all(torch.equal(p, q) for p, q in zip(one, other))
+    assert any(not torch.equal(p, q) for p, q in zip(one, start))
+
+
+def test_a_transposed_parameter_is_updated():
+    wide = randn("cpu", 4, 6)
+    p, q = torch.nn.Parameter(wide.t()), torch.nn.Parameter(wide.t().contiguous())
+    for made in (p, q):
+        made.grad = torch.ones_like(made)
+        tct.AdamW([made], lr=0.1).step()
+    assert torch.equal(p, q)
+
+
+def test_adamw_refusals():
+    with pytest.raises(ValueError, match="lr is -1"):
+        tct.AdamW(parameters("cpu"), lr=-1)
+    with pytest.raises(ValueError, match="rounding is 'up'"):
+        tct.AdamW(parameters("cpu"), rounding="up")
+    with pytest.raises(TypeError):
+        tct.AdamW(parameters("cpu"), amsgrad=True)
+    embedding = torch.nn.Embedding(5, 3, sparse=True)
+    embedding(torch.tensor([1])).sum().backward()
+    with pytest.raises(RuntimeError, match="sparse"):
+        tct.AdamW(embedding.parameters()).step()
+
+
+def test_modules_have_the_state_of_what_they_replace():
+    assert list(tct.LayerNorm(4).state_dict()) == list(torch.nn.LayerNorm(4).state_dict())
+    assert list(tct.LayerNorm(4, bias=False).state_dict()) == list(torch.nn.LayerNorm(4, bias=False).state_dict())
+    assert list(tct.GatedMLP(4, 6).state_dict()) == ["gate_proj.weight", "up_proj.weight", "down_proj.weight"]
+    mlp, x = tct.GatedMLP(4, 6), randn("cpu", 3, 4)
+    expected = mlp.down_proj(torch.nn.functional.silu(mlp.gate_proj(x)) * mlp.up_proj(x))
+    assert error(mlp(x), expected) < 1e-6
+    loss = tct.CrossEntropyLoss(label_smoothing=0.1)(x, torch.tensor([0, 1, 2]))
+    assert error(loss, torch.nn.functional.cross_entropy(x, torch.tensor([0, 1, 2]), label_smoothing=0.1)) < 1e-6

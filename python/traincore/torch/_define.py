@@ -1,0 +1,72 @@
+"""From an explicit forward/backward pair to torch.library custom ops with fake kernels and autograd.
+
+Each pass becomes one custom op, `traincore::rmsnorm_forward`, opaque to torch.compile; its fake kernel tells shapes and
+dtypes. CPU tensors of float64 run the float64 definitions (traincore.reference), so that torch.autograd.gradcheck works:
+it validates the definition, not the kernels, which the tests hold against it.
+"""
+
+import numpy as np
+import torch
+
+from .. import ops, reference
+
+NAMESPACE = "traincore"
+
+
+def call(name: str, first: torch.Tensor, **keywords):
+    """One pass: its kernel, or for float64 on the CPU its definition."""
+    if first.dtype is not torch.float64 or first.device.type != "cpu":
+        return getattr(ops, name)(**keywords)
+    arrays = {k: v.detach().numpy() if isinstance(v, torch.Tensor) else v for k, v in keywords.items()}
+    found = getattr(reference, name)(**arrays)
+    return type(found)(*(torch.from_numpy(np.asarray(a)) if a is not None else None for a in found))
+
+
+def rows(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """The tensor with a contiguous last dimension: itself, or a copy (of a transposed or an expanded one)."""
+    if tensor is None or tensor.dim() == 0 or tensor.shape[-1] <= 1 or tensor.stride(-1) == 1:
+        return tensor
+    return tensor.contiguous()
+
+
+def statistic_dtype(tensor: torch.Tensor) -> torch.dtype:
+    """Of what a forward saves per row, and of a parameter's gradient: f32, or f64 for the definitions."""
+    return torch.float64 if tensor.dtype is torch.float64 else torch.float32
+
+
+def none_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Stands for an output that was not computed: custom ops return tensors only."""
+    return tensor.new_empty(0)
+
+
+def _refuse_second_derivative(name: str):
+    def refuse(ctx, *gradients):
+        raise RuntimeError(
+            f"traincore: {name} is a gradient, and a second derivative is not served; "
+            "differentiate once, without create_graph=True"
+        )
+
+    return refuse
+
+
+def forward_op(name: str, fake):
+    """Registers a forward pass; its backward comes with `differentiate`."""
+
+    def register(function):
+        op = torch.library.custom_op(f"{NAMESPACE}::{name}", function, mutates_args=())
+        op.register_fake(fake)
+        return op
+
+    return register
+
+
+def backward_op(name: str, fake):
+    """Registers a backward pass, whose own derivative is refused."""
+
+    def register(function):
+        op = torch.library.custom_op(f"{NAMESPACE}::{name}", function, mutates_args=())
+        op.register_fake(fake)
+        op.register_autograd(_refuse_second_derivative(name), setup_context=lambda ctx, inputs, output: None)
+        return op
+
+    return register

@@ -1,0 +1,176 @@
+"""Differentiable functions on torch tensors, CPU and CUDA: f32, bf16 and f16 on the kernels, f64 CPU tensors on the
+float64 definitions.
+
+Leading dimensions may have any strides; a last dimension that is not contiguous is copied. Results never alias inputs.
+Every function works under torch.compile(fullgraph=True) and under autocast, and repeats bit for bit. A second derivative
+is refused.
+"""
+
+import torch
+from torch import Tensor
+
+from . import _attention_ops, _loss_ops, _norm_ops, _pointwise_ops
+
+_BOTTOM_RIGHT = -(2**63)
+
+
+def _autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    """The tensors in one dtype: autocast's where that is on, else the promoted one of those given."""
+    given = [t for t in tensors if t is not None]
+    device = given[0].device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+    else:
+        dtype = given[0].dtype
+        for t in given[1:]:
+            dtype = torch.promote_types(dtype, t.dtype)
+    return tuple(None if t is None else t.to(dtype) for t in tensors)
+
+
+def rmsnorm(x: Tensor, weight: Tensor | None, eps: float = 1e-6, rounding: str = "once", weight_offset: float = 0.0) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * (weight_offset + weight) over the last dimension.
+
+    rounding "once": f32 throughout, one cast to x's dtype. "before_weight": the normalised row is rounded to x's dtype,
+    then times weight, in the promoted dtype of both, as Hugging Face's Llama does. weight_offset is 1 for Gemma."""
+    return _norm_ops.rmsnorm_forward(x, weight, eps, weight_offset, rounding)[0]
+
+
+def add_rmsnorm(x: Tensor, a: Tensor, weight: Tensor | None, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+    """(y, h): h = x + a, and its RMSNorm y, rounded before the weight as the two modules one after the other do."""
+    dtype = torch.promote_types(x.dtype, a.dtype)
+    rounding = "once" if dtype in (torch.float32, torch.float64) else "before_weight"
+    y, h, _ = _norm_ops.add_rmsnorm_forward(x.to(dtype), a.to(dtype), weight, eps, rounding)
+    return y, h
+
+
+def layernorm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimension."""
+    return _norm_ops.layernorm_forward(x, weight, bias, eps)[0]
+
+
+def rope(
+    q: Tensor, k: Tensor | None, cos: Tensor, sin: Tensor, positions: Tensor | None = None, pairing: str = "half"
+) -> tuple[Tensor, Tensor | None]:
+    """Rotary embedding of q and k [batch, heads, seq, dim]; tables [seq, half], [batch, seq, half] or, with positions,
+    [rows, half]. pairing "half" turns (i, i + half), "interleaved" (2i, 2i + 1). k may be None."""
+    q_out, k_out = _pointwise_ops.rope_forward(q, k, cos, sin, positions, pairing)
+    return q_out, None if k is None else k_out
+
+
+def activation(x: Tensor, kind: str, up: Tensor | None = None) -> Tensor:
+    """act(x), or gated act(x) up; kinds silu, sigmoid, gelu_tanh, gelu_erf, quick_gelu, relu, relu2, tanh."""
+    if up is not None and up.dtype != x.dtype:
+        x, up = _autocast(x, up)
+    return _pointwise_ops.activation_forward(x, up, kind)
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) up."""
+    return activation(gate, "silu", up)
+
+
+def geglu(gate: Tensor, up: Tensor, approximate: str = "tanh") -> Tensor:
+    """gelu(gate) up; approximate "tanh" or "none" as in torch.nn.functional.gelu."""
+    return activation(gate, _gelu(approximate), up)
+
+
+def silu(x: Tensor) -> Tensor:
+    return activation(x, "silu")
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return activation(x, "sigmoid")
+
+
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    return activation(x, _gelu(approximate))
+
+
+def _gelu(approximate: str) -> str:
+    kinds = {"tanh": "gelu_tanh", "none": "gelu_erf"}
+    if approximate not in kinds:
+        raise ValueError(f"gelu: approximate is {approximate!r}, expected 'tanh' or 'none'")
+    return kinds[approximate]
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    return activation(x, "quick_gelu")
+
+
+def relu(x: Tensor) -> Tensor:
+    return activation(x, "relu")
+
+
+def relu2(x: Tensor) -> Tensor:
+    return activation(x, "relu2")
+
+
+def tanh(x: Tensor) -> Tensor:
+    return activation(x, "tanh")
+
+
+def softmax(x: Tensor) -> Tensor:
+    """exp(x - max) / sum over the last dimension; a row of -inf alone is 0."""
+    return _loss_ops.softmax_forward(x, False)
+
+
+def log_softmax(x: Tensor) -> Tensor:
+    """(x - max) - log sum over the last dimension."""
+    return _loss_ops.softmax_forward(x, True)
+
+
+def cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    logit_scale: float = 1.0,
+    softcap: float = 0.0,
+    normalizer: Tensor | None = None,
+) -> Tensor:
+    """Cross entropy of logits [..., classes] with class indices [...]; the loss is f32.
+
+    mean divides by the number of rows that are not ignored (by their weights' sum with weight), or by normalizer, a
+    scalar f32 tensor; with no valid row it is 0 and so is its gradient. softcap 0 is none."""
+    return _loss_ops.cross_entropy_forward(
+        logits, target, weight, normalizer, reduction, ignore_index, label_smoothing, z_loss, logit_scale, softcap
+    )[0]
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    alibi_slopes: Tensor | None = None,
+    causal_offset: int | None = None,
+    window_left: int = -1,
+    window_right: int = -1,
+    softcap: float = 0.0,
+    dropout: float = 0.0,
+    seed: int = 0,
+) -> Tensor:
+    """softmax(scale q k^T) v of q [B, Hq, Sq, D] and k, v [B, Hk, Sk, D], Hq a multiple of Hk.
+
+    scale None is 1 / sqrt(D). causal: the last query sees the last key; causal_offset 0 is the top-left corner instead.
+    mask is bool, True = visible; bias is added to the scores and has a gradient, as alibi_slopes [Hq] have; both
+    broadcast to [B, Hq, Sq, Sk]. A row that sees no key gives 0."""
+    q, k, v = _autocast(q, k, v)
+    return _attention_ops.attention_forward(
+        q, k, v, _four_dimensions(mask), _four_dimensions(bias), alibi_slopes, 0.0 if scale is None else scale, causal,
+        _BOTTOM_RIGHT if causal_offset is None else causal_offset, window_left, window_right, softcap, dropout, seed,
+    )[0]  # fmt: skip
+
+
+def _four_dimensions(tensor: Tensor | None) -> Tensor | None:
+    if tensor is None or tensor.dim() >= 4:
+        return tensor
+    return tensor.reshape((1,) * (4 - tensor.dim()) + tuple(tensor.shape))
