@@ -118,6 +118,11 @@ ColumnPlan plan_columns(const RowShape& s) {
   return {s.aligned, tiles, std::clamp<int64_t>(kBlocks / tiles, 1, std::max<int64_t>(s.rows, 1))};
 }
 
+SlabbedPlan plan_slabbed(const RowShape& shape, int tensors, const DeviceInfo& device) {
+  const RowPlan rows = plan_rows(shape, device);
+  return {rows, plan_slabs(shape, rows, tensors), plan_columns(shape), keeps(rows.variant)};
+}
+
 std::string describe(const RowPlan& p) {
   switch (p.variant) {
     case RowVariant::lanes8_x2:

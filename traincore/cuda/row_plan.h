@@ -56,6 +56,16 @@ struct ColumnPlan {
 ColumnPlan plan_columns(const RowShape& shape);
 
 [[noreturn]] void too_wide(int64_t cols);  // KERNEL_NOT_FOUND: inside a row offsets have 32 bits
+// A backward pass with sums over rows: rows and sums in one kernel where the rows are kept, in two where they are not.
+struct SlabbedPlan {
+  RowPlan rows;
+  SlabPlan slabs;
+  ColumnPlan columns;
+  bool keeps_rows;
+  int64_t count() const { return keeps_rows ? slabs.slabs : columns.slabs; }  // of partial sums
+};
+SlabbedPlan plan_slabbed(const RowShape& shape, int tensors, const DeviceInfo& device);
+
 std::string describe(const RowPlan& plan);
 
 }  // namespace tc::cuda

@@ -95,6 +95,9 @@ template <class Tile, class T>
 class RowSums {
  public:
   static constexpr int kVec = Tile::template kVec<T>;
+  __device__ __forceinline__ void add(int v, const Floats<kVec>& a) {
+    if constexpr (Tile::kVectors > 0) add_to(sums_[v], a);
+  }
   // Adds a * b.
   __device__ __forceinline__ void add(int v, const Floats<kVec>& a, const Floats<kVec>& b) {
     if constexpr (Tile::kVectors > 0)
@@ -131,7 +134,7 @@ class RowSums {
                                                          sums_[v][part * 4 + 2], sums_[v][part * 4 + 3]};
     });
   }
-  float sums_[Tile::kVectors > 0 ? Tile::kVectors : 1][kVec] = {};
+  Floats<kVec> sums_[Tile::kVectors > 0 ? Tile::kVectors : 1] = {};
 };
 
 }  // namespace tc::cuda
