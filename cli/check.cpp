@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/command.h"
 #include "cli/select.h"
@@ -28,7 +29,7 @@ struct CheckFlags {
 // What one (pass, mode, dtype) came to.
 struct Line {
   std::string op, pass, mode, dtype;
-  int64_t cases = 0, failed = 0;
+  int64_t cases = 0, failed = 0, refused = 0;
   double worst = 0;  // largest error / budget
 };
 
@@ -39,6 +40,11 @@ class Tally {
         lines_.back().dtype != o.dtype)
       lines_.push_back({o.op, o.pass, o.mode, o.dtype});
     Line& line = lines_.back();
+    if (!o.refusal.empty()) {
+      ++line.refused;
+      refusals_.insert(o.refusal);
+      return;
+    }
     ++line.cases;
     if (o.budget > 0) line.worst = std::max(line.worst, o.error / o.budget);
     if (o.ok()) return;
@@ -64,6 +70,10 @@ class Tally {
       fmt::print("{} {} {} {} [{}] {}: {}\n", bad("FAIL"), o.pass, o.mode, o.dtype, o.case_text, o.field, o.message);
     }
     if (failures_.size() > kShown) fmt::print("... and {} more; --json lists all\n", failures_.size() - kShown);
+    int64_t refused = 0;
+    for (const Line& l : lines_) refused += l.refused;
+    if (refused > 0) fmt::print("{} cases are refused on this device:\n", refused);
+    for (const std::string& sentence : refusals_) fmt::print("  {}\n", sentence);
     fmt::print("{} passed, {} failed\n", total() - failed(), failed());
   }
   nlohmann::json json() const {
@@ -78,6 +88,7 @@ class Tally {
                              {"dtype", l.dtype},
                              {"cases", l.cases},
                              {"failed", l.failed},
+                             {"refused", l.refused},
                              {"worst_error_over_budget", l.worst}});
     for (const Outcome& o : failures_)
       j["failures"].push_back({{"pass", o.pass},
@@ -94,6 +105,7 @@ class Tally {
  private:
   std::vector<Line> lines_;
   std::vector<Outcome> failures_;
+  std::set<std::string> refusals_;
 };
 
 CheckOptions options_of(const CheckFlags& flags) {

@@ -10,6 +10,7 @@ struct Outcome {
   std::string op, pass, mode, dtype, device, case_text, field;
   double error = 0, budget = 0;
   std::string message;
+  std::string refusal;  // not empty: the device serves no such case, and says so in this sentence
   bool ok() const { return message.empty(); }
 };
 using Report = std::function<void(const Outcome&)>;
@@ -42,6 +43,8 @@ const Pass& find_pass(std::string_view op, std::string_view pass);
 // Shared by the modes. A runner makes the outputs of a problem; on failure tc_last_error() says why.
 using Runner = std::function<tc_status_t(Problem& problem, const tc_exec& exec)>;
 Runner kernel_runner(const Pass& pass, const CheckOptions& options);
+// Why the device serves no such case, one sentence; empty if it does.
+std::string refusal_of(const Pass& pass, const Case& c, int32_t dtype, const CheckOptions& options);
 const char* device_name(int32_t device);  // "cpu", "cuda"
 // The <name>_forward that belongs to a <name>_backward; NULL for any other pass.
 const PassCases* forward_of(const OpCases& op, const PassCases& pass);

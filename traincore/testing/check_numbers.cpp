@@ -33,6 +33,14 @@ Runner kernel_runner(const Pass& pass, const CheckOptions& options) {
   return [&pass](Problem& problem, const tc_exec& exec) { return call(pass, problem.args(), &exec); };
 }
 
+std::string refusal_of(const Pass& pass, const Case& c, int32_t dtype, const CheckOptions& options) {
+  if (options.device == TC_CPU) return {};
+  const Problem problem(pass, c, dtype, Reals::storage, Memory::reserved);
+  const Moved there = problem.moved([&](tc_tensor t, const GuardedBuffer&) { return t.device = options.device, t; });
+  size_t bytes = 0;
+  return call_workspace(pass, there.args(), nullptr, &bytes) == TC_ERR_KERNEL_NOT_FOUND ? tc_last_error() : "";
+}
+
 const char* device_name(int32_t device) { return device == TC_CUDA ? "cuda" : "cpu"; }
 
 const PassCases* forward_of(const OpCases& op, const PassCases& pass) {
@@ -103,9 +111,13 @@ void check_numbers(const OpCases& op, const CheckOptions& options, const Report&
   for (const PassCases& pass : op.passes)
     for (const int32_t dtype : options.dtypes)
       for (const Case& c : list) {
-        const Outcome o{std::string(op.name), std::string(pass.pass),      options.captured ? "capture" : "numbers",
-                        tc_dtype_name(dtype), device_name(options.device), c.text()};
-        run_numbers(op, pass, c, dtype, kernel_runner(find_pass(op.name, pass.pass), options), o, report);
+        Outcome o{std::string(op.name), std::string(pass.pass),      options.captured ? "capture" : "numbers",
+                  tc_dtype_name(dtype), device_name(options.device), c.text()};
+        const Pass& kernel = find_pass(op.name, pass.pass);
+        if (o.refusal = refusal_of(kernel, c, dtype, options); o.refusal.empty())
+          run_numbers(op, pass, c, dtype, kernel_runner(kernel, options), o, report);
+        else
+          report(o);
         if (options.progress) options.progress(++done, total);
       }
 }
