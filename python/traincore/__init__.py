@@ -9,10 +9,11 @@
 """
 
 from . import _library, attention, calls, losses, matmul, norms, ops, pointwise, reference
+from ._device import check_device_errors
 from .buffer import Buffer
 from .errors import Error, Unsupported
 
 __version__ = _library.version()
 __all__ = [
-    "Buffer", "Error", "Unsupported", "attention", "calls", "losses", "matmul", "norms", "ops", "pointwise", "reference",
+    "Buffer", "Error", "Unsupported", "attention", "calls", "check_device_errors", "losses", "matmul", "norms", "ops", "pointwise", "reference",
 ]  # fmt: skip

@@ -61,6 +61,13 @@ class Framework:
         """A new dense array on the device of `like`."""
         raise NotImplementedError
 
+    def zeros(self, like, shape: tuple[int, ...], dtype: int):
+        """As empty, of zeros; for small arrays."""
+        raise NotImplementedError
+
+    def wrote(self, array, stream: int) -> None:
+        """Told after a call that wrote to an array on a GPU."""
+
     def on_cpu(self, array) -> bool:
         return self.read(array).device == CPU
 
@@ -136,6 +143,9 @@ class Torch(Framework):
     def empty(self, like, shape, dtype):
         return like.new_empty(shape, dtype=self.dtypes[dtype])
 
+    def zeros(self, like, shape, dtype):
+        return like.new_zeros(shape, dtype=self.dtypes[dtype])
+
     def on_cpu(self, array) -> bool:
         return array.is_cpu
 
@@ -156,6 +166,10 @@ class CuPy(Framework):
     def empty(self, like, shape, dtype):
         with like.device:
             return self.cupy.empty(shape, _dtypes.to_numpy(dtype))
+
+    def zeros(self, like, shape, dtype):
+        with like.device:
+            return self.cupy.zeros(shape, _dtypes.to_numpy(dtype))
 
     def stream(self, array) -> int:
         return self.cupy.cuda.get_current_stream(array.device.id).ptr

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from . import _arrays, _dtypes, _shapes, errors
+from . import _arrays, _device, _dtypes, _shapes, errors
 from ._library import CPU, CUDA, Exec, last_error, lib, raise_for, tensors_from_capsules
 from .calls import _counts
 from .errors import exception
@@ -351,6 +351,7 @@ def _make_exec(pass_: Pass, args: Arguments, determinism, precision, threads, cu
         return how, CPU
     first = args.first[1]
     how.stream = framework.stream(first) if cuda_stream is None else cuda_stream
+    how.device_errors = _device.error_flags(framework, first)
     _attach_workspace(pass_, args, how, framework, first)
     return how, CUDA
 
@@ -406,4 +407,8 @@ def run(pass_: Pass, inputs: tuple, scalars: tuple, outputs: tuple, out, determi
     if status:
         raise_for(status)
     _counts[pass_.counter[device]] += 1
+    if device == CUDA:
+        for result in results:
+            if result is not None and not isinstance(result, list):
+                framework_of(pass_, "output", result).wrote(result, how.stream or 0)
     return results

@@ -12,8 +12,8 @@ import numpy as np
 
 from . import _arrays, _dtypes, ops
 from ._call import prepare
-from ._library import CPU, CUDA, Exec, raise_for
-from .buffer import Buffer, _require_cpu
+from ._library import CPU, CUDA, DEVICES, Exec, raise_for
+from .buffer import Buffer, checked_device
 
 FLOATS = (_dtypes.F32, _dtypes.F16, _dtypes.BF16)
 INDICES = (_dtypes.I32, _dtypes.I64)
@@ -55,7 +55,7 @@ def operand(name: str, value, dtypes: tuple[int, ...] = FLOATS) -> Operand:
         expected = ", ".join(_dtypes.NAMES[d] for d in dtypes)
         raise TypeError(f"{name} has dtype {_dtypes.NAMES[view.dtype]}, expected {expected}")
     if isinstance(value, (np.ndarray, np.generic)):
-        _require_cpu(None)
+        view = view._replace(device=DEVICES[checked_device(None)])  # where it will be copied to
     return Operand(name, value, view)
 
 
@@ -166,7 +166,7 @@ def product(extents) -> int:
 def host(argument: Operand) -> np.ndarray:
     """The values in host memory; copies from a GPU."""
     value = argument.value
-    if argument.view.device == CUDA:
+    if argument.view.device == CUDA and not isinstance(value, (np.ndarray, np.generic, Buffer)):
         value = value.get() if hasattr(value, "get") else value.cpu().numpy()
     return value.numpy() if isinstance(value, Buffer) else np.asarray(value)
 

@@ -1,23 +1,25 @@
 """traincore.Buffer: an array that every face reads and that the explicit pairs return."""
 
+import math
 import os
 
 import numpy as np
 
-from . import _arrays, _dtypes
-from ._library import DEVICES
+from . import _arrays, _device, _dtypes
+from ._library import CPU, DEVICES
 from .errors import Unsupported
 
 _ALIGNMENT = 64
 
 
-def _allocate(shape: tuple[int, ...], dtype: int) -> np.ndarray:
-    """Dense memory, aligned for vectors; bf16 as int16."""
+def _allocate(shape: tuple[int, ...], dtype: int, device: str) -> np.ndarray:
+    """Dense memory, aligned for vectors, that the device reads; bf16 as int16."""
     kept_as = np.dtype(np.int16) if dtype == _dtypes.BF16 else _dtypes.to_numpy(dtype)
-    count = 1
-    for extent in shape:
-        count *= extent
-    raw = np.empty(count * kept_as.itemsize + _ALIGNMENT, np.uint8)
+    count = math.prod(shape)
+    if device == "cuda":
+        raw = _device.managed_memory(max(count * kept_as.itemsize, 1))
+    else:
+        raw = np.empty(count * kept_as.itemsize + _ALIGNMENT, np.uint8)
     start = -raw.__array_interface__["data"][0] % _ALIGNMENT
     return raw[start : start + count * kept_as.itemsize].view(kept_as).reshape(shape)
 
@@ -39,12 +41,14 @@ def default_device() -> str:
     return os.environ.get("TRAINCORE_DEVICE", "cpu")
 
 
-def _require_cpu(device: str | None) -> None:
+def checked_device(device: str | None) -> str:
+    """A device's name, the default for None; refused if there is none of that name."""
     device = default_device() if device is None else device
     if device not in DEVICES:
         raise ValueError(f"device is {device!r}, expected one of {', '.join(map(repr, DEVICES))}")
-    if device != "cpu":
-        raise Unsupported("a Buffer is made on the CPU; for a GPU, pass PyTorch or CuPy arrays, whose results stay there")
+    if device == "cuda":
+        _device.require_gpu()
+    return device
 
 
 class Buffer:
@@ -54,17 +58,18 @@ class Buffer:
     dtype or a name such as "bf16". `numpy()` is a view of the same memory, so writing to it changes the Buffer.
     """
 
-    __slots__ = ("_owner", "_view")
+    __slots__ = ("_owner", "_stream", "_view")
     __array_priority__ = 1000
 
     def __init__(self, shape, dtype=np.float32, device=None):
-        shape, code = _shape_of(shape), _dtypes.parse(dtype)
-        _require_cpu(device)
-        self._set(_allocate(shape, code), code)
+        shape, code, device = _shape_of(shape), _dtypes.parse(dtype), checked_device(device)
+        self._set(_allocate(shape, code, device), code, DEVICES[device])
 
-    def _set(self, owner, code: int | None = None) -> None:
-        view = _arrays.framework_of(type(owner)).read(owner) if code != _dtypes.BF16 else _bf16_view(owner)
-        self._owner, self._view = owner, view
+    def _set(self, owner, code: int | None = None, device: int = CPU) -> None:
+        view = _arrays.framework_of(type(owner)).read(owner)
+        if isinstance(owner, np.ndarray):
+            view = view._replace(dtype=view.dtype if code is None else code, device=device)
+        self._owner, self._view, self._stream = owner, view, 0
 
     @classmethod
     def wrap(cls, array) -> "Buffer":
@@ -114,10 +119,15 @@ class Buffer:
     def device(self) -> str:
         return "cuda" if self._view.device else "cpu"
 
+    def _wait(self) -> None:
+        if self._view.device and isinstance(self._owner, np.ndarray):
+            _device.wait(self._stream)
+
     def numpy(self) -> np.ndarray:
-        """A writable view of the same memory, which it keeps alive."""
-        if self._view.device:
-            raise Unsupported("this Buffer is on a GPU, whose memory NumPy cannot see; read it through __dlpack__")
+        """A writable view of the same memory, which it keeps alive; waits for the work that writes it."""
+        if not isinstance(self._owner, np.ndarray):
+            raise Unsupported("this Buffer holds another library's GPU memory, which NumPy cannot see; read it by DLPack")
+        self._wait()
         if self._view.dtype == _dtypes.BF16:
             return self._owner.view(self.dtype)
         return self._owner
@@ -125,10 +135,12 @@ class Buffer:
     def reshaped(self, shape) -> "Buffer":
         """The same memory in another shape of as many elements."""
         buffer = type(self).__new__(type(self))
-        buffer._set(self._owner.reshape(shape), self._view.dtype)
+        buffer._set(self._owner.reshape(shape), self._view.dtype, self._view.device)
+        buffer._stream = self._stream
         return buffer
 
     def __dlpack__(self, **options):
+        self._wait()  # managed memory is handed over as the host's
         if self._view.dtype == _dtypes.BF16 and isinstance(self._owner, np.ndarray):
             raise BufferError("NumPy memory of dtype bf16 has no DLPack export; read it with numpy() and ml_dtypes")
         return self._owner.__dlpack__(**options)
@@ -151,23 +163,29 @@ class Buffer:
         return f"Buffer(shape={self.shape}, dtype={_dtypes.NAMES[self._view.dtype]}, device={self.device!r})"
 
 
-def _bf16_view(owner: np.ndarray) -> _arrays.View:
-    view = _arrays.framework_of(np.ndarray).read(owner)
-    return view._replace(dtype=_dtypes.BF16)
-
-
 class _Buffers(_arrays.Framework):
     def read(self, array: Buffer) -> _arrays.View:
         return array._view
 
     def empty(self, like: Buffer, shape, dtype):
-        if like._view.device:
-            owner = like._owner
-            return Buffer.wrap(_arrays.framework_of(type(owner)).empty(owner, shape, dtype))
-        return Buffer(shape, _dtypes.NAMES[dtype], "cpu")
+        if isinstance(like._owner, np.ndarray):
+            return Buffer(shape, _dtypes.NAMES[dtype], like.device)
+        return Buffer.wrap(self._owner_framework(like).empty(like._owner, shape, dtype))
+
+    def zeros(self, like: Buffer, shape, dtype):
+        if isinstance(like._owner, np.ndarray):
+            return Buffer.zeros(shape, _dtypes.NAMES[dtype], like.device)
+        return Buffer.wrap(self._owner_framework(like).zeros(like._owner, shape, dtype))
 
     def stream(self, array: Buffer) -> int:
-        return _arrays.framework_of(type(array._owner)).stream(array._owner)
+        return 0 if isinstance(array._owner, np.ndarray) else self._owner_framework(array).stream(array._owner)
+
+    def wrote(self, array: Buffer, stream: int) -> None:
+        array._stream = stream
+
+    @staticmethod
+    def _owner_framework(array: Buffer) -> _arrays.Framework:
+        return _arrays.framework_of(type(array._owner))
 
 
 _arrays.register(Buffer, _Buffers())
