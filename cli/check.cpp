@@ -23,7 +23,7 @@ struct CheckFlags {
   std::vector<std::string> dtypes;
   bool quick = false, full = false, json = false;
   bool numbers = false, grad = false, determinism = false, batch_invariance = false, mutants = false, refusals = false,
-       capture = false, all = false;
+       capture = false, large = false, all = false;
 };
 
 // What one (pass, mode, dtype) came to.
@@ -122,8 +122,8 @@ void run_check(const CheckFlags& flags) {
   CheckOptions options = options_of(flags);
   Tally tally;
   const auto report = [&](const Outcome& o) { tally.add(o); };
-  const bool chosen =
-      flags.grad || flags.determinism || flags.batch_invariance || flags.mutants || flags.refusals || flags.capture;
+  const bool chosen = flags.grad || flags.determinism || flags.batch_invariance || flags.mutants || flags.refusals ||
+                      flags.capture || flags.large;
   std::vector<std::string> without_kernel;
   for (const OpCases* op : select_ops("check", flags.ops)) {
     if (options.device == TC_CUDA && !has_gpu_kernel(*op)) {
@@ -141,6 +141,7 @@ void run_check(const CheckFlags& flags) {
       options.captured = true;
       mode("capture", flags.capture, testing::check_numbers);
       options.captured = false;
+      mode("large", flags.large, testing::check_large);
     } else {
       mode("grad", flags.grad, testing::check_gradients);
       mode("mutants", flags.mutants, testing::check_mutants);
@@ -177,6 +178,8 @@ void add_check(CLI::App& app) {
   command->add_flag("--refusals", flags->refusals, "bad arguments are refused and nothing is written");
   command->add_flag("--capture", flags->capture,
                     "with --device cuda: every case captured into a graph and replayed with new inputs");
+  command->add_flag("--large", flags->large,
+                    "with --device cuda: more than 2^31 elements a tensor, a sample of rows held");
   command->add_flag("--all", flags->all, "every mode");
   command->add_flag("--json", flags->json, "for machines");
   command->callback([flags] { run_check(*flags); });

@@ -10,7 +10,7 @@ export LD_LIBRARY_PATH=$tree:$tree/cli:${LD_LIBRARY_PATH:-}
 tool=$tree/traincore
 mkdir -p "$results"
 status=0
-for mode in numbers capture determinism batch-invariance; do
+for mode in numbers capture determinism batch-invariance large; do
   "$tool" check "$@" --device cuda --$mode --json >"$results/check_$mode.json" || status=1
   python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); print(sys.argv[2], ":", r["total"] - r["failed"], "passed,", r["failed"], "failed")' \
     "$results/check_$mode.json" "$mode" || status=1

@@ -33,6 +33,8 @@ TC_TOOL_API void check_determinism(const OpCases& op, const CheckOptions& option
 TC_TOOL_API void check_batch_invariance(const OpCases& op, const CheckOptions& options, const Report& report);
 // Every deliberately wrong variant is caught by check_numbers.
 TC_TOOL_API void check_mutants(const OpCases& op, const CheckOptions& options, const Report& report);
+// On a GPU: each pass on more than 2^31 elements and 65535 rows, held against the oracle on a thousand of its rows.
+TC_TOOL_API void check_large(const OpCases& op, const CheckOptions& options, const Report& report);
 // Bad arguments, made from the schema, are refused with the right status and a sentence that names the argument;
 // nothing is written.
 TC_TOOL_API void check_refusals(const OpCases& op, const CheckOptions& options, const Report& report);
@@ -45,6 +47,9 @@ using Runner = std::function<tc_status_t(Problem& problem, const tc_exec& exec)>
 Runner kernel_runner(const Pass& pass, const CheckOptions& options);
 // Why the device serves no such case, one sentence; empty if it does.
 std::string refusal_of(const Pass& pass, const Case& c, int32_t dtype, const CheckOptions& options);
+// The variadic dimension that full-size tensors lead with: the rows. Empty if there is none.
+std::string_view row_dimension(const Pass& pass);
+bool leads_with(const Field& f, std::string_view rows);
 const char* device_name(int32_t device);  // "cpu", "cuda"
 // The <name>_forward that belongs to a <name>_backward; NULL for any other pass.
 const PassCases* forward_of(const OpCases& op, const PassCases& pass);

@@ -60,6 +60,16 @@ Outcome outcome_of(const OpCases& op, const PassCases& pass, const char* mode, i
 
 }  // namespace
 
+std::string_view row_dimension(const Pass& pass) {
+  for (const Field& f : pass.fields)
+    if (f.is_tensor() && f.dtypes.shared && f.shape[0].variadic) return f.shape[0].terms[0].name;
+  return {};
+}
+
+bool leads_with(const Field& f, std::string_view rows) {
+  return f.shape[0].variadic && f.shape[0].terms[0].name == rows;
+}
+
 void check_determinism(const OpCases& op, const CheckOptions& options, const Report& report) {
   for (const PassCases& cases : op.passes)
     for (const int32_t dtype : options.dtypes)
@@ -85,17 +95,6 @@ void check_determinism(const OpCases& op, const CheckOptions& options, const Rep
 }
 
 namespace {
-
-// The variadic dimension that full-size tensors lead with: the rows.
-std::string_view row_dimension(const Pass& pass) {
-  for (const Field& f : pass.fields)
-    if (f.is_tensor() && f.dtypes.shared && f.shape[0].variadic) return f.shape[0].terms[0].name;
-  return {};
-}
-
-bool leads_with(const Field& f, std::string_view rows) {
-  return f.shape[0].variadic && f.shape[0].terms[0].name == rows;
-}
 
 std::vector<double> row_of(const std::vector<double>& all, int64_t row, int64_t rows) {
   const auto width = static_cast<int64_t>(all.size()) / rows;

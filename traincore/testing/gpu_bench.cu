@@ -11,7 +11,7 @@
 #include "traincore/cuda/launch.h"
 #include "traincore/testing/check.h"
 #include "traincore/testing/explain.h"
-#include "traincore/testing/values.h"
+#include "traincore/testing/gpu_set.h"
 
 namespace tc::testing {
 namespace {
@@ -19,19 +19,6 @@ namespace {
 using cuda::require_ok;
 
 constexpr int kMostStreams = 8;
-// A float tensor repeats its values beyond this many elements. A prime: no two rows are the same.
-constexpr int64_t kPeriod = 1000003;
-
-struct DeviceFree {
-  void operator()(std::byte* p) const { cudaFree(p); }
-};
-using DeviceMemory = std::unique_ptr<std::byte, DeviceFree>;
-DeviceMemory device_memory(size_t bytes) {
-  void* p = nullptr;
-  require_ok(cudaMalloc(&p, std::max<size_t>(bytes, 1)), "the device memory of a benchmark");
-  return DeviceMemory(static_cast<std::byte*>(p));
-}
-
 struct Event {
   cudaEvent_t event = nullptr;
   Event() { require_ok(cudaEventCreate(&event), "event"); }
@@ -114,115 +101,6 @@ double measure_ceiling(int reads, int writes) {
   return double(vectors) * 16 * (reads + writes) / best;
 }
 
-// Random values of a tensor's fill, over all the memory behind it.
-void fill_memory(const Case& c, const Field& f, const std::string& key, const tc_tensor& t, std::byte* to,
-                 size_t bytes) {
-  Random random(name_hash(key));
-  const auto found = c.fills.find(f.name);
-  if (found == c.fills.end() && !is_float(t.dtype))
-    fail(TC_ERR_INTERNAL, "the bench case gives no fill for {}", f.name);
-  const Fill draw = found == c.fills.end() ? normal() : found->second;
-  const size_t size = tc_dtype_size(t.dtype);
-  const int64_t all = int64_t(bytes / size), count = is_float(t.dtype) ? std::min(all, kPeriod) : all;
-  std::vector<std::byte> pattern(size_t(count) * size);
-  for (int64_t i = 0; i < count; ++i) set(pattern.data() + size_t(i) * size, t.dtype, draw(c, random, i));
-  require_ok(cudaMemcpy(to, pattern.data(), pattern.size(), cudaMemcpyHostToDevice), "fill");
-  for (size_t done = pattern.size(); done < bytes; done *= 2)
-    require_ok(cudaMemcpy(to + done, to, std::min(done, bytes - done), cudaMemcpyDeviceToDevice), "fill");
-}
-
-// One set of tensors on the device.
-class Set {
- public:
-  Set(const Problem& problem) {
-    problem.for_each_buffer([&](GuardedBuffer& b) {
-      sizes_[&b] = b.size();
-      copies_[&b] = device_memory(b.size());
-      require_ok(cudaMemset(copies_[&b].get(), 0xff, b.size()), "poison");
-    });
-    moved_ = problem.moved([&](tc_tensor t, const GuardedBuffer& b) {
-      t.data = copies_.at(&b).get() + (static_cast<std::byte*>(t.data) - b.begin());
-      t.device = TC_CUDA;
-      return t;
-    });
-    size_t bytes = 0;
-    if (call_workspace(problem.pass(), moved_.args(), nullptr, &bytes) != TC_OK)
-      throw Error(TC_ERR_KERNEL_NOT_FOUND, tc_last_error());
-    workspace_bytes_ = bytes;
-    workspace_ = device_memory(bytes);
-  }
-  std::byte* memory(const GuardedBuffer& b) const { return copies_.at(&b).get(); }
-  void call(const Pass& pass, cudaStream_t stream) const {
-    tc_exec exec = tc_exec_default();
-    exec.stream = stream, exec.workspace = workspace_.get(), exec.workspace_bytes = workspace_bytes_;
-    if (const tc_status_t status = tc::call(pass, moved_.args(), &exec); status != TC_OK)
-      throw Error(status, tc_last_error());
-  }
-  void copy_to(const Set& other) const {  // a set of the same problem
-    for (const auto& [buffer, copy] : copies_)
-      require_ok(cudaMemcpy(other.copies_.at(buffer).get(), copy.get(), sizes_.at(buffer), cudaMemcpyDeviceToDevice),
-                 "copy");
-  }
-
- private:
-  std::map<const GuardedBuffer*, DeviceMemory> copies_;
-  std::map<const GuardedBuffer*, size_t> sizes_;
-  Moved moved_;
-  DeviceMemory workspace_;
-  size_t workspace_bytes_ = 0;
-};
-
-// visit(field, key, tensor, its buffer), through moved(), which knows them all.
-void for_each_memory(
-    const Problem& problem, const Set& set,
-    const std::function<void(const Field&, const std::string&, const tc_tensor&, std::byte*, size_t)>& visit) {
-  std::map<const void*, std::pair<std::byte*, size_t>> where;
-  problem.moved([&](tc_tensor t, const GuardedBuffer& b) {
-    where[t.data] = {set.memory(b) + (static_cast<std::byte*>(t.data) - b.begin()),
-                     size_t(b.begin() + b.size() - static_cast<std::byte*>(t.data)) - 256};
-    return t;
-  });
-  problem.for_each([&](const Field& f, const std::string& key, const tc_tensor& t) {
-    if (element_count(t) > 0) visit(f, key, t, where.at(t.data).first, where.at(t.data).second);
-  });
-}
-
-void fill_inputs(const Case& c, const Problem& problem, const Set& set) {
-  for_each_memory(problem, set,
-                  [&](const Field& f, const std::string& key, const tc_tensor& t, std::byte* p, size_t bytes) {
-                    if (problem.reads(f)) fill_memory(c, f, key, t, p, bytes);
-                  });
-}
-
-// What a backward reads that its forward wrote comes from the forward kernel.
-void take_saved(const OpCases& op, const PassCases& forward_cases, const Case& c, int32_t dtype,
-                const Problem& backward, const Set& to) {
-  const Pass& forward = find_pass(op.name, forward_cases.pass);
-  Case full = c;
-  backward.for_each([&](const Field& f, const std::string&, const tc_tensor&) {
-    for (const Field& made : forward.fields)
-      if (made.name == f.name && made.is_tensor() && made.is_written() && backward.reads(f))
-        full.given.insert(std::string(f.name));
-  });
-  const Problem problem(forward, full, dtype, Reals::storage, Memory::reserved);
-  const Set from(problem);
-  fill_inputs(full, problem, from);
-  from.call(forward, nullptr);
-  require_ok(cudaDeviceSynchronize(), cuda::last_kernel_name());
-  std::map<std::string, std::pair<std::byte*, size_t>> made;
-  for_each_memory(problem, from,
-                  [&](const Field& f, const std::string& key, const tc_tensor&, std::byte* p, size_t bytes) {
-                    if (f.is_written()) made[key] = {p, bytes};
-                  });
-  for_each_memory(
-      backward, to, [&](const Field& f, const std::string& key, const tc_tensor&, std::byte* p, size_t bytes) {
-        if (const auto found = made.find(key); found != made.end() && backward.reads(f))
-          require_ok(
-              cudaMemcpy(p, found->second.first, std::min(bytes, found->second.second), cudaMemcpyDeviceToDevice),
-              "saved");
-      });
-}
-
 // The arrays that carry the traffic: no smaller than a quarter of the largest.
 std::pair<int, int> streams_of(const Problem& problem) {
   double largest = 0;
@@ -238,7 +116,7 @@ std::pair<int, int> streams_of(const Problem& problem) {
   return {std::clamp(reads, writes ? 0 : 1, kMostStreams), std::min(writes, kMostStreams)};
 }
 
-cudaGraphExec_t capture(const Pass& pass, const std::vector<std::unique_ptr<Set>>& sets, cudaStream_t stream) {
+cudaGraphExec_t capture(const Pass& pass, const std::vector<std::unique_ptr<GpuSet>>& sets, cudaStream_t stream) {
   require_ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
   tc_status_t status = TC_OK;
   for (const auto& set : sets)
@@ -280,13 +158,13 @@ void time_on_gpu(const OpCases& op, const PassCases& cases, const Case& c, int32
   m.bytes = traffic_of(problem).total();
   const auto [reads, writes] = streams_of(problem);
   m.floor = m.bytes / gpu_ceiling(reads, writes);
-  std::vector<std::unique_ptr<Set>> sets;
-  sets.push_back(std::make_unique<Set>(problem));
+  std::vector<std::unique_ptr<GpuSet>> sets;
+  sets.push_back(std::make_unique<GpuSet>(problem));
   fill_inputs(c, problem, *sets[0]);
   if (const PassCases* forward = forward_of(op, cases)) take_saved(op, *forward, c, dtype, problem, *sets[0]);
   const int count = int(std::clamp(kFootprint / std::max(m.bytes, 1.0), 2.0, double(kMostSets)));
   while (int(sets.size()) < count) {
-    sets.push_back(std::make_unique<Set>(problem));
+    sets.push_back(std::make_unique<GpuSet>(problem));
     sets[0]->copy_to(*sets.back());
   }
   cudaStream_t stream = nullptr;
