@@ -51,6 +51,8 @@ def read_back(args, offset: int) -> View:
 class Framework:
     """How the arrays of one library are read, made and ordered."""
 
+    has_streams = False  # whether the library has a current stream, on which its memory is ordered
+
     def read(self, array) -> View:
         raise NotImplementedError
 
@@ -110,6 +112,8 @@ class NumPy(Framework):
 class Torch(Framework):
     """PyTorch tensors, whatever their device. Autograd does not see these calls: traincore.torch is what it sees."""
 
+    has_streams = True
+
     def __init__(self):
         self.torch = torch = sys.modules["torch"]
         codes = {
@@ -157,6 +161,8 @@ class Torch(Framework):
 
 
 class CuPy(Framework):
+    has_streams = True
+
     def __init__(self):
         self.cupy = sys.modules["cupy"]
 

@@ -350,7 +350,13 @@ def _make_exec(pass_: Pass, args: Arguments, determinism, precision, threads, cu
     if on_cpu:
         return how, CPU
     first = args.first[1]
-    how.stream = framework.stream(first) if cuda_stream is None else cuda_stream
+    current = framework.stream(first)
+    if framework.has_streams and cuda_stream not in (None, current):
+        raise ValueError(
+            f"{pass_.name}: cuda_stream is {cuda_stream}, but the current stream, on which outputs and scratch are made, is "
+            f"{current}; make the stream current instead"
+        )
+    how.stream = current if cuda_stream is None else cuda_stream
     how.device_errors = _device.error_flags(framework, first)
     _attach_workspace(pass_, args, how, framework, first)
     return how, CUDA

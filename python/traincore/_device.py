@@ -22,7 +22,7 @@ _BITS = {
 _OK, _ALREADY_INITIALIZED = 0, -2
 
 _flags: dict[int, tuple] = {}
-"""Of each GPU: the array that holds its error bits, and the array's framework."""
+"""Of each GPU: the array that holds its error bits, the array's framework, its address."""
 
 
 def error_flags(framework: _arrays.Framework, like) -> int | None:
@@ -30,18 +30,18 @@ def error_flags(framework: _arrays.Framework, like) -> int | None:
     index = framework.read(like).index
     if index not in _flags:
         try:
-            _flags[index] = framework.zeros(like, (1,), _dtypes.I32), framework
+            flags = framework.zeros(like, (1,), _dtypes.I32)
         except NotImplementedError:
             return None
-    flags, owner = _flags[index]
-    return owner.read(flags).data
+        _flags[index] = flags, framework, framework.read(flags).data
+    return _flags[index][2]
 
 
 def check_device_errors() -> None:
     """Waits for the current streams, and raises ValueError if a kernel met a bad index since the last check."""
     found = 0
-    for flags, framework in _flags.values():
-        how = Exec(size=ctypes.sizeof(Exec), stream=framework.stream(flags), device_errors=framework.read(flags).data)
+    for flags, framework, address in _flags.values():
+        how = Exec(size=ctypes.sizeof(Exec), stream=framework.stream(flags), device_errors=address)
         found |= _read_errors(how)
     if found:
         raise ValueError("on the GPU, " + "; ".join(said for bit, said in _BITS.items() if found & bit))

@@ -7,7 +7,8 @@ Arguments are keywords. Arrays are NumPy, PyTorch, CuPy, traincore.Buffer or any
 __cuda_array_interface__, and are read in place. An output is an array to write to, True to have it made by the library
 that the first input comes from, a dtype ("bf16", np.float32) to have it made in that, or False to leave it out; left
 alone, required and saved outputs are made and optional ones are not. `out` is the first output, or a mapping by name.
-On a GPU a call runs on the caller's current stream, or on cuda_stream. `help(traincore.ops.rmsnorm_forward)` tells the rest.
+On a GPU a call runs on the caller's current stream; cuda_stream is for arrays of libraries that have none.
+`help(traincore.ops.rmsnorm_forward)` tells the rest.
 """
 
 import typing
