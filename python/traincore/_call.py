@@ -310,8 +310,15 @@ class _NewOutputs:
         if field.name[0] == "d" and field.name[1:] in self.given:
             source = field.name[1:]
             return self.args.dtype(source, self.given[source][1])
-        floats = [self.args.dtype(n, v) for n, (f, v) in self.given.items() if _dtypes.F32 in f.dtypes]
-        return functools.reduce(_dtypes.promoted, floats[:2]) if floats else _dtypes.F32
+        return self._promoted(field)
+
+    def _promoted(self, field: Field) -> int:
+        """Where the schema leaves the dtype open: the promoted one of the inputs of the output's own shape, or else of
+        those with more than one dimension; f32 without any."""
+        floats = [(f, v) for f, v in self.fields if _dtypes.F32 in f.dtypes and not f.is_list]
+        alike = [(f, v) for f, v in floats if f.shape == field.shape] or [(f, v) for f, v in floats if " " in f.shape]
+        found = [self.args.dtype(f.name, v) for f, v in alike]
+        return functools.reduce(_dtypes.promoted, found) if found else _dtypes.F32
 
 
 def _is_wish(value) -> bool:

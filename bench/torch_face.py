@@ -1,6 +1,6 @@
-"""The torch face beside PyTorch eager, torch.compile and Liger (where it is installed), on one GPU.
+"""The torch face, autograd and launches included, beside PyTorch eager, torch.compile and Liger, on one GPU.
 
-    python3 bench/torch_peers.py [--json FILE] [--dtype bf16] [--only NAME ...]
+    python3 bench/torch_face.py [--json FILE] [--dtype bf16] [--only NAME ...]
 
 Every competitor runs the same operation on the same tensors, forward alone and forward with backward, in turns: one
 round times each of them once, so that clocks and heat are shared. Inputs are random and rotate through copies that do
