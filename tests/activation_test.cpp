@@ -56,12 +56,36 @@ TEST(Activation, SlopesAtZeroAreExact) {
   }
 }
 
-TEST(Activation, SlopesAreFiniteWhereverTheyAreFloats) {
-  std::vector<float> x;
-  for (float v = 1e-38f; v < 1.6e38f; v *= 1.7f) x.push_back(v), x.push_back(-v);
-  x.push_back(-3e38f);
+TEST(Activation, SlopesAreFinite) {
+  std::vector<float> x = {3e38f, -3e38f};
+  for (float v = 1e-38f; v < 3e38f; v *= 1.7f) x.push_back(v), x.push_back(-v);
   for (int kind = TC_ACTIVATION_SILU; kind <= TC_ACTIVATION_TANH; ++kind)
     for (const float slope : curve(kind, x).slope) EXPECT_TRUE(std::isfinite(slope)) << kind;
+}
+
+TEST(Activation, SlopeOfSquaredReluStopsAtALargestNumber) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const Curve c = curve(TC_ACTIVATION_RELU2, {1.6e38f, 3e38f, kInf, -kInf});
+  EXPECT_EQ(c.slope[0], 3.2e38f);
+  EXPECT_EQ(c.slope[1], 0x1.fep127f);
+  EXPECT_EQ(c.slope[2], kInf);  // what is not finite stays so
+  EXPECT_EQ(c.slope[3], 0);
+}
+
+TEST(Activation, GeluByTanhIsStraightFromTenOn) {
+  std::vector<float> x;
+  for (float v = 10; v < 13; v += 1 / 64.f) x.push_back(v);
+  const Curve above = curve(TC_ACTIVATION_GELU_TANH, x);
+  EXPECT_EQ(above.value, x);
+  EXPECT_EQ(above.slope, std::vector<float>(x.size(), 1));
+  for (float& v : x) v = -v;
+  const Curve below = curve(TC_ACTIVATION_GELU_TANH, x);
+  for (size_t i = 0; i < x.size(); ++i) {
+    EXPECT_LE(std::abs(below.value[i]), 1.3e-37f) << x[i];
+    EXPECT_LE(std::abs(below.slope[i]), 3e-36f) << x[i];
+    const bool is_far = x[i] <= -12;
+    EXPECT_TRUE(!is_far || (below.value[i] == 0 && below.slope[i] == 0)) << x[i];
+  }
 }
 
 TEST(Activation, OutputMayBeBothInputs) {

@@ -67,7 +67,8 @@ struct Activation<TC_ACTIVATION_SIGMOID> {
   HWY_INLINE V times_slope(V g) const { return hn::Mul(g, hn::Mul(gate.s, gate.rest)); }
 };
 
-// (1 + tanh(u)) / 2 = sigmoid(2 u), which does not cancel for negative u; 2 u = x (kLinear + kCubic x^2).
+// (1 + tanh(u)) / 2 = sigmoid(2 u), which does not cancel for negative u; 2 u = x (kLinear + kCubic x^2). From 10 on,
+// value and slope are x and 1 to the last bit, wherever x is bounded; at -10 the curve is still 1e-37 from 0.
 template <>
 struct Activation<TC_ACTIVATION_GELU_TANH> {
   static constexpr float kLinear = 0x1.988454p+0f;  // 2 sqrt(2 / pi)
@@ -117,8 +118,11 @@ struct Activation<TC_ACTIVATION_RELU2> {
     const V r = at_least(x, hn::Zero(F32()));
     return hn::Mul(r, r);
   }
+  // 2 x, but no more for a finite x than the largest number that f32 and bf16 both hold.
   HWY_INLINE V times_slope(V g) const {
-    return hn::IfThenZeroElse(hn::Le(x, hn::Zero(F32())), hn::Mul(hn::Add(g, g), x));
+    const V slope = hn::Add(x, x);
+    const V bounded = hn::IfThenElse(hn::IsInf(x), slope, at_most(slope, set(0x1.fep127f)));
+    return hn::IfThenZeroElse(hn::Le(x, hn::Zero(F32())), hn::Mul(g, bounded));
   }
 };
 

@@ -9,7 +9,8 @@
  * All tensors have one shape [rows... cols] and one dtype (f32, bf16, f16), each with strides of its own; the product
  * is in f32, with one cast at the end. gate and up may be the two halves of one packed tensor [rows..., 2 cols]: pass
  * views of it, with its row stride; dgate and dup likewise, over the packed tensor itself if it is no longer needed.
- * relu'(0) = relu2'(0) = 0. The kinds and their formulas: tc_activation_t in traincore/core/types.h.
+ * relu'(0) = relu2'(0) = 0; relu2'(x) = min(2 x, 0x1.fep127) for finite x > 0.
+ * The kinds and their formulas: tc_activation_t in traincore/core/types.h.
  * Sources: Hendrycks and Gimpel, arXiv 1606.08415 (GELU and its two approximations); Elfwing, Uchibe and Doya,
  * arXiv 1702.03118 (SiLU); So et al., arXiv 2109.08668 (squared ReLU); Shazeer, arXiv 2002.05202 (gated forms). */
 #pragma once

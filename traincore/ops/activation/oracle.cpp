@@ -1,5 +1,6 @@
 // The definition of the activations: plain loops, shares nothing with the kernels. Real is double (the truth) or float
 // (the honest formula that the error budget is measured with); every float tensor of a call has that type.
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -35,7 +36,8 @@ Point<Real> beyond_range(int32_t kind, Real x) {
     case TC_ACTIVATION_TANH:
       return {x > 0 ? Real(1) : Real(-1), 0};
     case TC_ACTIVATION_RELU2:
-      return {x > 0 ? x * x : 0, x > 0 ? 2 * x : 0};
+      if (std::isinf(x) || x < 0) return {x > 0 ? x : 0, x > 0 ? x : 0};
+      return {x * x, std::min(2 * x, Real(0x1.fep127))};  // the slope stays finite in f32 and bf16
     default:
       return {x > 0 ? x : 0, Real(x > 0)};
   }
