@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "traincore/core/dispatch.h"
-#include "traincore/core/view.h"
 #include "traincore/cpu/vector.h"
 
 namespace tc {

@@ -4,7 +4,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "traincore/cpu/activation-inl.h"
-#include "traincore/cpu/elementwise.h"
+#include "traincore/cpu/elements.h"
 #include "traincore/ops/activation/activation.h"
 
 HWY_BEFORE_NAMESPACE();
