@@ -57,6 +57,13 @@ typedef enum tc_dtype_t {
   TC_DTYPE_I16 = 13
 } tc_dtype_t;
 
+/* What a loss over rows is reduced to. */
+typedef enum tc_reduction_t {
+  TC_REDUCTION_NONE = 1, /* 0 = not set, refused */
+  TC_REDUCTION_SUM = 2,
+  TC_REDUCTION_MEAN = 3
+} tc_reduction_t;
+
 /* Activations, of tcx_activation_* and of a matrix product's epilogue. */
 typedef enum tc_activation_t {
   TC_ACTIVATION_NONE = 0,

@@ -1,8 +1,6 @@
 // The front door of cross entropy: what its arguments are, what is checked, where it goes.
 #include "traincore/ops/cross_entropy/cross_entropy.h"
 
-#include <cfloat>
-
 #include "traincore/core/op.h"
 #include "traincore/ops/cross_entropy/plan.h"
 
@@ -56,36 +54,38 @@ constexpr Field backward_fields[] = {
     number("softcap", offsetof(Backward, softcap)),
 };
 
-bool is_positive_f32(double v) { return v >= FLT_MIN && v <= FLT_MAX; }
-
-// What both passes ask of their options.
 template <class A>
-void check_options(const char* pass, const A& a, const Dims& dims) {
+void check_common(const char* pass, const A& a, const Dims& dims) {
   require(dims["classes"] > 0, "{}: logits has 0 classes, but a row needs at least one", pass);
-  require(a.ignore_index >= INT32_MIN && a.ignore_index <= INT32_MAX, "{}: ignore_index is {}, but must fit an int32",
-          pass, a.ignore_index);
-  require(a.label_smoothing >= 0 && a.label_smoothing <= 1, "{}: label_smoothing is {}, but must be in [0, 1]", pass,
-          a.label_smoothing);
-  require(a.z_loss >= 0, "{}: z_loss is {}, but must be >= 0", pass, a.z_loss);
-  require(is_positive_f32(a.logit_scale), "{}: logit_scale is {}, but must be > 0 and a normal f32", pass,
-          a.logit_scale);
-  require(a.softcap == 0 || is_positive_f32(a.softcap), "{}: softcap is {}, but must be 0 (none) or > 0, a normal f32",
-          pass, a.softcap);
-  require(!given(a.class_weight) || a.label_smoothing == 0,
-          "{}: class_weight is given and label_smoothing is {}, but they do not combine; leave one out", pass,
-          a.label_smoothing);
-  require(!given(a.normalizer) || a.reduction == TC_REDUCTION_MEAN,
-          "{}: normalizer is given, but only reduction mean divides by it", pass);
+  check_loss_options(pass, a);
 }
 void check_forward(const Forward& a, const Dims& dims) {
-  check_options("cross_entropy_forward", a, dims);
+  check_common("cross_entropy_forward", a, dims);
   require(given(a.dlogits) == (a.fuse_backward == 1),
           "cross_entropy_forward: fuse_backward is {} and dlogits is {}, but they go together", a.fuse_backward,
           given(a.dlogits) ? "given" : "missing");
   require(a.fuse_backward || !given(a.dloss),
           "cross_entropy_forward: dloss is given, but fuse_backward is 0, so nothing would use it");
 }
-void check_backward(const Backward& a, const Dims& dims) { check_options("cross_entropy_backward", a, dims); }
+void check_backward(const Backward& a, const Dims& dims) { check_common("cross_entropy_backward", a, dims); }
+
+// An exponential counts as one operation, the soft cap as none.
+double forward_flops(const Forward& a, const Dims& dims) {
+  return (a.fuse_backward ? 10 : 6) * static_cast<double>(dims["rows"]) * static_cast<double>(dims["classes"]);
+}
+double backward_flops(const Backward&, const Dims& dims) {
+  return 5 * static_cast<double>(dims["rows"]) * static_cast<double>(dims["classes"]);
+}
+
+std::string explain_forward(const Forward& a, const Dims& dims) {
+  return fmt::format("{} rows of {} classes, each in blocks of 4096 that are read once from memory{}{}", dims["rows"],
+                     dims["classes"], a.softcap > 0 ? ", through the soft cap" : "",
+                     a.fuse_backward ? "; then once more for dlogits" : "");
+}
+std::string explain_backward(const Backward& a, const Dims& dims) {
+  return fmt::format("one traversal of {} rows of {} classes{}", dims["rows"], dims["classes"],
+                     a.softcap > 0 ? ", through the soft cap" : "");
+}
 
 constexpr Pass list[] = {
     {.name = "cross_entropy_forward",
@@ -95,14 +95,18 @@ constexpr Pass list[] = {
      .args_size = sizeof(Forward),
      .check = Erase<Forward>::check<check_forward>,
      .workspace = Erase<Forward>::workspace<carve_forward>,
-     .cpu = Erase<Forward>::run<forward_cpu>},
+     .cpu = Erase<Forward>::run<forward_cpu>,
+     .flops = Erase<Forward>::flops<forward_flops>,
+     .explain = Erase<Forward>::explain<explain_forward>},
     {.name = "cross_entropy_backward",
      .formula = "dlogits = dloss / normalizer [(w (1 - s) + s + 2 z_loss lse) p - s / C - w (1 - s) 1{j = t}] du/dx",
      .fields = backward_fields,
      .args_size = sizeof(Backward),
      .check = Erase<Backward>::check<check_backward>,
      .workspace = Erase<Backward>::workspace<carve_backward>,
-     .cpu = Erase<Backward>::run<backward_cpu>},
+     .cpu = Erase<Backward>::run<backward_cpu>,
+     .flops = Erase<Backward>::flops<backward_flops>,
+     .explain = Erase<Backward>::explain<explain_backward>},
 };
 
 }  // namespace

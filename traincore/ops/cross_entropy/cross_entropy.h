@@ -23,8 +23,6 @@
 #include "traincore/core/call.h"
 
 TC_C_BEGIN
-enum { TC_REDUCTION_NONE = 1, TC_REDUCTION_SUM = 2, TC_REDUCTION_MEAN = 3 }; /* 0 = not set, refused */
-
 typedef struct tcx_cross_entropy_forward_args {
   uint32_t size;          /* sizeof(tcx_cross_entropy_forward_args); use the _default()                    */
   int32_t reduction;      /* TC_REDUCTION_NONE, _SUM or _MEAN; there is no default                         */

@@ -41,31 +41,56 @@ void check_log_softmax_backward(const LogSoftmaxBackward&, const Dims& dims) {
   refuse_no_cols("log_softmax_backward", "y", dims);
 }
 
+// An exponential counts as one operation.
+template <class A, int kPerElement>
+double flops(const A&, const Dims& dims) {
+  return kPerElement * static_cast<double>(dims["rows"]) * static_cast<double>(dims["cols"]);
+}
+
+template <class A>
+std::string explain_forward(const A&, const Dims& dims) {
+  return fmt::format(
+      "{} rows of {}, each read twice: in blocks of 4096 for the maximum and the sum of exponentials, then for y",
+      dims["rows"], dims["cols"]);
+}
+template <class A>
+std::string explain_backward(const A&, const Dims& dims) {
+  return fmt::format("{} rows of {}, each read twice: for its sum, then for dx", dims["rows"], dims["cols"]);
+}
+
 constexpr Pass list[] = {
     {.name = "softmax_forward",
      .formula = "y = exp(x - m) / sum exp(x - m), m = max(x)",
      .fields = forward_fields<SoftmaxForward>,
      .args_size = sizeof(SoftmaxForward),
      .check = Erase<SoftmaxForward>::check<check_softmax_forward>,
-     .cpu = Erase<SoftmaxForward>::run<softmax_forward_cpu>},
+     .cpu = Erase<SoftmaxForward>::run<softmax_forward_cpu>,
+     .flops = Erase<SoftmaxForward>::flops<flops<SoftmaxForward, 7>>,
+     .explain = Erase<SoftmaxForward>::explain<explain_forward<SoftmaxForward>>},
     {.name = "softmax_backward",
      .formula = "dx = y (dy - sum(y dy))",
      .fields = backward_fields<SoftmaxBackward>,
      .args_size = sizeof(SoftmaxBackward),
      .check = Erase<SoftmaxBackward>::check<check_softmax_backward>,
-     .cpu = Erase<SoftmaxBackward>::run<softmax_backward_cpu>},
+     .cpu = Erase<SoftmaxBackward>::run<softmax_backward_cpu>,
+     .flops = Erase<SoftmaxBackward>::flops<flops<SoftmaxBackward, 4>>,
+     .explain = Erase<SoftmaxBackward>::explain<explain_backward<SoftmaxBackward>>},
     {.name = "log_softmax_forward",
      .formula = "y = (x - m) - log sum exp(x - m), m = max(x)",
      .fields = forward_fields<LogSoftmaxForward>,
      .args_size = sizeof(LogSoftmaxForward),
      .check = Erase<LogSoftmaxForward>::check<check_log_softmax_forward>,
-     .cpu = Erase<LogSoftmaxForward>::run<log_softmax_forward_cpu>},
+     .cpu = Erase<LogSoftmaxForward>::run<log_softmax_forward_cpu>,
+     .flops = Erase<LogSoftmaxForward>::flops<flops<LogSoftmaxForward, 6>>,
+     .explain = Erase<LogSoftmaxForward>::explain<explain_forward<LogSoftmaxForward>>},
     {.name = "log_softmax_backward",
      .formula = "dx = dy - exp(y) sum(dy)",
      .fields = backward_fields<LogSoftmaxBackward>,
      .args_size = sizeof(LogSoftmaxBackward),
      .check = Erase<LogSoftmaxBackward>::check<check_log_softmax_backward>,
-     .cpu = Erase<LogSoftmaxBackward>::run<log_softmax_backward_cpu>},
+     .cpu = Erase<LogSoftmaxBackward>::run<log_softmax_backward_cpu>,
+     .flops = Erase<LogSoftmaxBackward>::flops<flops<LogSoftmaxBackward, 4>>,
+     .explain = Erase<LogSoftmaxBackward>::explain<explain_backward<LogSoftmaxBackward>>},
 };
 
 }  // namespace
