@@ -15,6 +15,7 @@ struct GoldenMapping {
   std::map<std::string, std::string> options{};  // golden option -> field; "": the tensors already say it
   std::map<std::string, double> set{};           // what the golden case leaves unsaid
   double tolerance = 1e-12;                      // of a tensor's largest value
+  std::map<std::string, double> constants{};     // inputs that the golden case leaves unsaid: one value throughout
 };
 
 // The first prefix that fits is the one meant.
@@ -49,7 +50,7 @@ inline const std::vector<GoldenMapping>& golden_mappings() {
       {"softmax", "softmax", {"softmax_forward", "softmax_backward"}},
       {"log_softmax", "softmax", {"log_softmax_forward", "log_softmax_backward"}},
       {"cross_entropy", "cross_entropy", {}, {}, {{"class_weights", ""}}, {{"fuse_backward", 1}}},
-      {"linear_cross_entropy", "linear_cross_entropy", {}},
+      {"linear_cross_entropy", "linear_cross_entropy", {}, {}, {}, {}, 1e-12, {{"dloss", 1}}},
       {"embedding", "embedding", {}},
       {"gemm", "gemm", {}, {{"y", "c"}, {"dy", "dc"}}},
       {"attention", "attention", {}, {{"dalibi", "dalibi_slopes"}}},

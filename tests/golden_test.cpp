@@ -148,8 +148,10 @@ class GoldenCase {
 
   Values inputs_of_pass(const Problem& problem) {
     Values inputs;
-    problem.for_each([&](const Field& f, const std::string& key, const tc_tensor&) {
+    problem.for_each([&](const Field& f, const std::string& key, const tc_tensor& t) {
       if (!problem.reads(f)) return;
+      if (const auto constant = mapping_.constants.find(key); constant != mapping_.constants.end())
+        inputs[key].assign(static_cast<size_t>(element_count(t)), constant->second);
       for (const std::string& name : goldens_of(f.name)) {
         inputs[key] = read_all(tensors_.at(name));
         used_.insert(name);
