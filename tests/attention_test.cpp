@@ -284,12 +284,41 @@ TEST(Attention, NonFiniteQueriesStayInTheirRow) {
         EXPECT_EQ(spoilt.o.data[row * 8 + d], clean.o.data[row * 8 + d]);
 }
 
+TEST(Attention, GradientOfABroadcastBiasIsASumOfTheWholeOne) {
+  const std::vector<int64_t> whole_shape = {2, 4, 50, 60};
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{1, 4, 50, 60}, {2, 1, 1, 60}, {2, 4, 50, 1}, {1, 1, 1, 1}}) {
+    Array narrow = random(shape, 5), dnarrow(shape, kNaN), whole(whole_shape, 0.0f), dwhole(whole_shape, kNaN);
+    const auto place = [&](size_t i) {  // of element i of the whole bias in the narrow one
+      size_t at = 0, rest = i, step = 1;
+      for (int axis = 3; axis >= 0; --axis) {
+        const auto extent = static_cast<size_t>(shape[axis]), index = rest % static_cast<size_t>(whole_shape[axis]);
+        rest /= static_cast<size_t>(whole_shape[axis]);
+        if (extent > 1) at += index * step;
+        step *= extent;
+      }
+      return at;
+    };
+    for (size_t i = 0; i < whole.data.size(); ++i) whole.data[i] = narrow.data[place(i)];
+    Problem p(2, 4, 2, 50, 60, 8, 8);
+    p.forward.causal = p.backward.causal = 1;
+    p.forward.bias = p.backward.bias = whole.view(), p.backward.dbias = dwhole.view();
+    p.run();
+    p.forward.bias = p.backward.bias = narrow.view(), p.backward.dbias = dnarrow.view();
+    p.run();
+    std::vector<double> want(dnarrow.data.size()), terms(want.size());
+    for (size_t i = 0; i < dwhole.data.size(); ++i)
+      want[place(i)] += dwhole.data[i], terms[place(i)] += std::abs(dwhole.data[i]);
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(dnarrow.data[i], want[i], 1e-6 * terms[i]) << i;
+  }
+}
+
 TEST(Attention, RefusesWhatItDoesNotServe) {
   Problem p(1, 2, 1, 7, 9, 4, 4);
   attention_forward(p.forward);
-  Array bias({1, 1, 7, 9}, 0.0f), dbias({1, 1, 7, 9}, kNaN), bad_bias({1, 2, 7, 8}, 0.0f);
-  p.backward.bias = bias.view(), p.backward.dbias = dbias.view();
-  EXPECT_TRUE(mentions(error_of([&] { attention_backward(p.backward); }), "no variant sums dbias yet"));
+  Array dbias({1, 1, 7, 9}, kNaN), bad_bias({1, 2, 7, 8}, 0.0f);
+  p.backward.dbias = dbias.view();
+  EXPECT_TRUE(mentions(error_of([&] { attention_backward(p.backward); }), "dbias is given, but bias is not"));
   p.forward.bias = bad_bias.view();
   EXPECT_TRUE(mentions(error_of([&] { attention_forward(p.forward); }), "bias has shape [1, 2, 7, 8]"));
   Problem three(1, 3, 2, 7, 9, 4, 4);

@@ -123,9 +123,6 @@ void check_backward(const Backward& a, const Dims& dims) {
   require(given(a.dq) || given(a.dk) || given(a.dv) || given(a.dbias) || given(a.dalibi_slopes),
           "attention_backward: none of dq, dk, dv, dbias and dalibi_slopes is given, so there is nothing to compute");
   require(!given(a.dbias) || given(a.bias), "attention_backward: dbias is given, but bias is not");
-  if (given(a.dbias))
-    fail(TC_ERR_KERNEL_NOT_FOUND,
-         "attention_backward: no variant sums dbias yet; dq, dk, dv and dalibi_slopes are served");
   require(!given(a.dalibi_slopes) || given(a.alibi_slopes),
           "attention_backward: dalibi_slopes is given, but alibi_slopes is not");
 }
@@ -133,8 +130,11 @@ void check_backward(const Backward& a, const Dims& dims) {
 double forward_flops(const Forward& a, const Dims& dims) {
   return visible_pairs(a) * static_cast<double>(dims["heads"] * 2 * (dims["head_dim"] + dims["value_dim"]));
 }
+// dbias takes scores and do.v of its own.
 double backward_flops(const Backward& a, const Dims& dims) {
-  return visible_pairs(a) * static_cast<double>(dims["heads"] * 2 * (3 * dims["head_dim"] + 2 * dims["value_dim"]));
+  const int64_t again = given(a.dbias) ? 1 : 0;
+  return visible_pairs(a) *
+         static_cast<double>(dims["heads"] * 2 * ((3 + again) * dims["head_dim"] + (2 + again) * dims["value_dim"]));
 }
 
 std::string explain_forward(const Forward& a, const Dims&) {
@@ -149,9 +149,10 @@ std::string explain_backward(const Backward& a, const Dims&) {
   const Extents e = extents_of(a);
   const int64_t units = tiles(e.seq_q) * e.group;
   return fmt::format(
-      "one traversal of the tiles of {} queries x {} keys gives every gradient; {} key heads, for each dk and dv are "
+      "one traversal of the tiles of {} queries x {} keys gives every gradient{}; {} key heads, for each dk and dv are "
       "summed over {} tiles of queries in {} slabs, then the slabs in order",
-      kTile, kTile, e.batch * e.kv_heads, units, slabs_of(a));
+      kTile, kTile, given(a.dbias) ? " but dbias, which has one of its own" : "", e.batch * e.kv_heads, units,
+      slabs_of(a));
 }
 
 // A query's output depends on its own keys alone, in tiles counted from key 0; dk and dv are sums over queries, cut by

@@ -59,7 +59,7 @@ Case masked(Case c, std::array<int64_t, 4> shape) {
 Case biased(Case c, std::array<int64_t, 4> shape) {
   const char* const names[] = {"bias_batch", "bias_heads", "bias_q", "bias_k"};
   for (size_t i = 0; i < 4; ++i) c.dim(names[i], shape[i]);
-  return c.with({"bias"});
+  return c.with({"bias", "dbias"});
 }
 Case packed(std::vector<double> starts_q, std::vector<double> starts_k, Heads h = {1, 4, 2}) {
   const Lengths s{static_cast<int64_t>(starts_q.back()), static_cast<int64_t>(starts_k.back())};
@@ -139,6 +139,28 @@ void add_options(std::vector<Case>& all) {
   all.push_back(biased(masked(alibi(small()), {1, 1, 50, 67}), {2, 1, 50, 1}).set("softcap", 3).set("window_left", 60));
   all.push_back(small().set("dropout", 0.25).set("seed", 12345));
   all.push_back(biased(alibi(small()), {1, 1, 50, 67}).set("dropout", 0.5).set("seed", -7).set("causal", 1));
+  // Gradients of a bias that is broadcast, over tiles and over heads of one group and of several.
+  for (const auto& shape : std::initializer_list<std::array<int64_t, 4>>{{2, 4, 50, 67},
+                                                                         {1, 4, 50, 67},
+                                                                         {2, 1, 50, 67},
+                                                                         {1, 1, 50, 67},
+                                                                         {2, 4, 1, 67},
+                                                                         {2, 4, 50, 1},
+                                                                         {1, 4, 1, 1},
+                                                                         {1, 1, 1, 1}})
+    all.push_back(biased(small(), shape).set("causal", shape[2] % 2 == 0));
+  all.push_back(biased(small(), {1, 4, 50, 67}).set("accumulate", 1).set("window_left", 12));
+  all.push_back(biased(small(), {2, 1, 50, 67}).dtype("dbias", TC_DTYPE_BF16).dtype("bias", TC_DTYPE_F32));
+  all.push_back(biased(small(), {1, 1, 1, 67}).dtype("dbias", TC_DTYPE_F16));
+  all.push_back(biased(attention({1, 3, 1}, {5, 450}, 4, 6), {1, 3, 1, 450}));  // many tiles of keys
+  const Case everything = biased(masked(alibi(small()), {2, 4, 50, 67}), {1, 4, 50, 67})
+                              .set("causal", 1)
+                              .set("causal_offset", 20)
+                              .set("window_left", 40)
+                              .set("softcap", 3)
+                              .set("scale", 0.4);
+  all.push_back(everything);
+  all.push_back(Case(everything).set("dropout", 0.3).set("seed", 99).dim("bias_batch", 2));
   // Only o, and only lse.
   const auto few = [](std::initializer_list<const char*> given) {
     Case c = small().set("causal", 1);
@@ -158,6 +180,9 @@ void add_packed(std::vector<Case>& all, Effort effort) {
   all.push_back(packed({0, 7, 58}, {0, 51, 60}).with({"alibi_slopes", "dalibi_slopes"}).set("window_left", 9));
   all.push_back(packed({0, 20, 58}, {0, 51, 80}).set("causal", 1).set("causal_offset", 3).set("dropout", 0.1));
   all.push_back(masked(packed({0, 20, 58}, {0, 51, 80}), {1, 4, 58, 80}));
+  for (const auto& shape : std::initializer_list<std::array<int64_t, 4>>{
+           {1, 4, 100, 110}, {1, 1, 100, 110}, {1, 4, 1, 110}, {1, 1, 100, 1}, {1, 4, 1, 1}})
+    all.push_back(biased(packed({0, 20, 20, 100}, {0, 51, 60, 110}), shape).set("causal", 1).set("dropout", 0.2));
   all.push_back(packed({0, 0, 0}, {0, 0, 0}));
   if (effort == Effort::quick) return;
   all.push_back(packed({0, 76, 110, 256}, {0, 1, 2, 3}).set("causal", 1).may_be_zero({"row_log_sum", "dq", "dk"}));
@@ -173,7 +198,8 @@ void add_layouts(std::vector<Case>& all) {
   all.push_back(small().layout({"q"}, Layout::expanded));
   all.push_back(small().layout({"k", "v"}, Layout::expanded).may_be_zero({"dq", "dk"}));  // all keys alike
   all.push_back(small().layout({"row_max", "row_log_sum", "lse"}, Layout::transposed));
-  all.push_back(masked(biased(small(), {2, 4, 50, 67}), {2, 4, 50, 67}).layout({"mask", "bias"}, Layout::padded_rows));
+  all.push_back(
+      masked(biased(small(), {2, 4, 50, 67}), {2, 4, 50, 67}).layout({"mask", "bias", "dbias"}, Layout::padded_rows));
 }
 
 void add_values(std::vector<Case>& all) {
@@ -259,6 +285,9 @@ std::vector<Case> bench() {
 testing::Terms backward_terms(std::string_view field, const void* exact_args) {
   Backward a = *static_cast<const Backward*>(exact_args);
   const int64_t keys = a.k.shape[2], queries = a.q.shape[2] * a.q.shape[1];
+  const auto pairs_of_each = [&](const tc_tensor& bias) {
+    return a.q.shape[0] * queries * keys / std::max<int64_t>(element_count(bias), 1);
+  };
   const struct {
     std::string_view name;
     tc_tensor& tensor;
@@ -266,7 +295,7 @@ testing::Terms backward_terms(std::string_view field, const void* exact_args) {
   } outputs[] = {{"dq", a.dq, keys},
                  {"dk", a.dk, queries},
                  {"dv", a.dv, queries},
-                 {"dbias", a.dbias, queries},
+                 {"dbias", a.dbias, pairs_of_each(a.dbias)},
                  {"dalibi_slopes", a.dalibi_slopes, queries * keys}};
   testing::Terms result;
   std::vector<double> sums;
@@ -349,6 +378,14 @@ void no_delta(const void* p) {
   a.o = a.precise_output = tc_tensor_dense(zeros.data(), TC_DTYPE_F32, 4, a.dout.shape);
   backward_oracle<float>(a);
 }
+void dbias_of_scores(const void* p) {
+  const auto& a = *static_cast<const Backward*>(p);
+  backward_oracle<float>(a);
+  const double scale = a.scale > 0 ? a.scale : 1 / std::sqrt(static_cast<double>(a.q.shape[3]));
+  const auto dbias = rows_of<float>(a.dbias);
+  for (int64_t r = 0; dbias.data && r < dbias.count; ++r)
+    for (int64_t j = 0; j < dbias.cols; ++j) dbias[r][j] *= static_cast<float>(scale);
+}
 void no_dropout(const void* p) {
   backward_oracle<float>(bent<Backward>(p, [](Backward& a) { a.dropout = 0; }));
 }
@@ -378,6 +415,7 @@ const testing::OpCases cases = {
                 {"key head by modulo", "attention_forward", heads_modulo},
                 {"dk and dv of the last head of a group", "attention_backward", last_head_of_group},
                 {"delta forgotten", "attention_backward", no_delta},
+                {"dbias times the scale", "attention_backward", dbias_of_scores},
                 {"dropout forgotten", "attention_backward", no_dropout},
                 {"dq without its scale", "attention_backward", dq_without_scale}},
 };
