@@ -782,6 +782,148 @@ def clip(
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
 
+class LinearCrossEntropyForwardResult(NamedTuple):
+    loss: Array
+    z_loss_part: Array | None
+    valid_count: Array | None
+    row_max: Array | None
+    row_log_sum: Array | None
+    dhidden: Array | None
+    dweight: Array | None
+    dbias: Array | None
+
+def linear_cross_entropy_forward(
+    *,
+    hidden: Array,
+    weight: Array,
+    bias: Array | None = None,
+    target: Array,
+    class_weight: Array | None = None,
+    normalizer: Array | None = None,
+    dloss: Array | None = None,
+    reduction: Literal["none", "sum", "mean"],
+    accumulate: bool = False,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    logit_scale: float = 1.0,
+    softcap: float = 0.0,
+    loss: Array | DType | bool | None = None,
+    z_loss_part: Array | DType | bool | None = None,
+    valid_count: Array | DType | bool | None = None,
+    row_max: Array | DType | bool | None = None,
+    row_log_sum: Array | DType | bool | None = None,
+    dhidden: Array | DType | bool | None = None,
+    dweight: Array | DType | bool | None = None,
+    dbias: Array | DType | bool | None = None,
+    out: Array | Mapping[str, Array | DType | bool] | None = None,
+    determinism: Literal["run_to_run", "batch_invariant", "unordered"] = 'run_to_run',
+    precision: Literal["standard", "strict", "fast"] = 'standard',
+    threads: int = 0,
+    cuda_stream: int | None = None,
+) -> LinearCrossEntropyForwardResult:
+    """row loss = w (1 - s) (lse - u_t) + s (lse - mean(u)) + z_loss lse^2, u = softcap tanh(logit_scale x
+    / softcap), x = hidden weight^T + bias
+
+    Inputs:
+        hidden: [rows... width] f16 bf16 f32; shares the call's dtype
+        weight: [classes width] f16 bf16 f32
+        bias: [classes] f16 bf16 f32; optional
+        target: [rows...] i32 i64; any strides
+        class_weight: [classes] f16 bf16 f32; optional
+        normalizer: [scalar] f32; optional
+        dloss: [when(reduction=1) rows... | scalar] f32; any strides; optional
+
+    Options:
+        reduction: one of none, sum, mean; required
+        accumulate: bool; default False
+        ignore_index: int; default -100
+        label_smoothing: float; default 0.0
+        z_loss: float; default 0.0
+        logit_scale: float; default 1.0
+        softcap: float; default 0.0
+
+    Outputs (an array, True to make one, a dtype to make it in, False to leave it out):
+        loss: [when(reduction=1) rows... | scalar] f32; any strides
+        z_loss_part: [when(reduction=1) rows... | scalar] f32; any strides; made when True
+        valid_count: [scalar] i64; made when True
+        row_max: [rows...] f32; any strides; saved for backward, False leaves it out
+        row_log_sum: [rows...] f32; any strides; saved for backward, False leaves it out
+        dhidden: [rows... width] f16 bf16 f32; shares the call's dtype; made when True; may be hidden
+        dweight: [classes width] f16 bf16 f32; made when True; added to with accumulate=True (f32)
+        dbias: [classes] f16 bf16 f32; made when True; added to with accumulate=True (f32)
+
+    Returns LinearCrossEntropyForwardResult, a named tuple of the outputs, None where one was not asked for.
+    Determinism run_to_run, unordered run_to_run, unordered; precision standard, strict, fast.
+    Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
+    (a valid request that no kernel serves). Nothing is written by a call that raises.
+    """
+
+class LinearCrossEntropyBackwardResult(NamedTuple):
+    dhidden: Array
+    dweight: Array | None
+    dbias: Array | None
+
+def linear_cross_entropy_backward(
+    *,
+    hidden: Array,
+    weight: Array,
+    bias: Array | None = None,
+    target: Array,
+    class_weight: Array | None = None,
+    normalizer: Array | None = None,
+    row_max: Array,
+    row_log_sum: Array,
+    dloss: Array,
+    reduction: Literal["none", "sum", "mean"],
+    accumulate: bool = False,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    logit_scale: float = 1.0,
+    softcap: float = 0.0,
+    dhidden: Array | DType | bool | None = None,
+    dweight: Array | DType | bool | None = None,
+    dbias: Array | DType | bool | None = None,
+    out: Array | Mapping[str, Array | DType | bool] | None = None,
+    determinism: Literal["run_to_run", "batch_invariant", "unordered"] = 'run_to_run',
+    precision: Literal["standard", "strict", "fast"] = 'standard',
+    threads: int = 0,
+    cuda_stream: int | None = None,
+) -> LinearCrossEntropyBackwardResult:
+    """dhidden = dx weight; dweight = dx^T hidden; dbias = sum_rows dx; dx as dlogits of cross_entropy
+
+    Inputs:
+        hidden: [rows... width] f16 bf16 f32; shares the call's dtype
+        weight: [classes width] f16 bf16 f32
+        bias: [classes] f16 bf16 f32; optional
+        target: [rows...] i32 i64; any strides
+        class_weight: [classes] f16 bf16 f32; optional
+        normalizer: [scalar] f32; optional
+        row_max: [rows...] f32; any strides
+        row_log_sum: [rows...] f32; any strides
+        dloss: [when(reduction=1) rows... | scalar] f32; any strides
+
+    Options:
+        reduction: one of none, sum, mean; required
+        accumulate: bool; default False
+        ignore_index: int; default -100
+        label_smoothing: float; default 0.0
+        z_loss: float; default 0.0
+        logit_scale: float; default 1.0
+        softcap: float; default 0.0
+
+    Outputs (an array, True to make one, a dtype to make it in, False to leave it out):
+        dhidden: [rows... width] f16 bf16 f32; shares the call's dtype; may be hidden
+        dweight: [classes width] f16 bf16 f32; made when True; added to with accumulate=True (f32)
+        dbias: [classes] f16 bf16 f32; made when True; added to with accumulate=True (f32)
+
+    Returns LinearCrossEntropyBackwardResult, a named tuple of the outputs, None where one was not asked for.
+    Determinism run_to_run, unordered run_to_run, unordered; precision standard, strict, fast.
+    Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
+    (a valid request that no kernel serves). Nothing is written by a call that raises.
+    """
+
 class RandomResult(NamedTuple):
     y: Array
 
