@@ -16,6 +16,15 @@ cc -std=c11 $warnings "$source/examples/hello.c" $flags -Wl,-rpath,"$libdir" -o 
 c++ -std=c++20 $warnings "$source/examples/hello.cpp" $flags -Wl,-rpath,"$libdir" -o "$work/hello_cpp"
 "$work/hello_cpp" | grep -q 'refused: rmsnorm_forward: eps is 0, but must be > 0'
 
+# The kit from plain C: the examples, and the program in its documentation.
+for example in train_from_c block_forward_backward; do
+  cc -std=c11 $warnings "$source/examples/$example.c" $flags -lm -Wl,-rpath,"$libdir" -o "$work/$example"
+  "$work/$example" >"$work/$example.txt" || { cat "$work/$example.txt"; exit 1; }
+done
+sed -n '/^```c$/,/^```$/p' "$source/docs/kit.md" | grep -v '^```' >"$work/kit.c"
+cc -std=c11 -Wall -Wextra -Werror "$work/kit.c" $flags -Wl,-rpath,"$libdir" -o "$work/kit"
+"$work/kit" | grep -q 'w\[0\]\[0\] = 2.0'
+
 for header in $(cd "$work/prefix/include" && find traincore -name '*.h'); do
   case $header in */error.h) ;; *) echo "#include \"$header\"" | cc -std=c11 $warnings -x c -c - $flags -o /dev/null ;; esac
   echo "#include \"$header\"" | c++ -std=c++20 $warnings -x c++ -c - $flags -o /dev/null
