@@ -271,6 +271,16 @@ TEST(Attention, ExtremeOffsetsAndWindowsAreLimits) {
     for (const float x : (p.*a).data) EXPECT_EQ(x, 0);
 }
 
+// A bias of -inf hides its key; the smallest finite number is a number, and where all keys have it they share alike.
+TEST(Attention, FiniteMinimumIsArithmeticAndMinusInfinityHides) {
+  Line line(2, {1, 2, 3, 4}, {1, 2, 3, 6});
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
+  Array bias({1, 1, 2, 4}, {kLowest, kLowest, kLowest, kLowest, -kInf, -kInf, -kInf, -kInf});
+  line.args.bias = bias.view();
+  EXPECT_EQ(line.run(), (std::vector<float>{3, 0}));
+  EXPECT_EQ(line.lse.data[1], -kInf);
+}
+
 TEST(Attention, NonFiniteQueriesStayInTheirRow) {
   Problem clean(1, 1, 1, 60, 60, 8, 8), spoilt(1, 1, 1, 60, 60, 8, 8);
   spoilt.q.data[50 * 8 + 3] = kNaN;

@@ -150,6 +150,23 @@ TEST(CrossEntropy, NormalizerReplacesTheCount) {
   EXPECT_EQ(by_tensor.valid_count[0], 3);
 }
 
+// Ten tokens of loss 1 and a hundred of loss 3, in two calls that share one normalizer: 310 / 110, not 2.
+TEST(CrossEntropy, MicroBatchesShareOneNormalizer) {
+  std::vector<float> normalizer = {110};
+  float total = 0;
+  for (const auto& [tokens, loss] : {std::pair{10, 1.0}, {100, 3.0}}) {
+    std::vector<float> logits;  // of two classes, class 0 with probability e^-loss
+    for (int i = 0; i < tokens; ++i) logits.insert(logits.end(), {0, static_cast<float>(std::log(std::expm1(loss)))});
+    Loss l(logits, std::vector<int64_t>(static_cast<size_t>(tokens)), TC_REDUCTION_MEAN);
+    l.args.normalizer = view(normalizer, {});
+    l.forward();
+    l.backward();
+    total += l.loss[0];
+    EXPECT_NEAR(l.dlogits[0], (std::exp(-loss) - 1) / 110, 1e-8);
+  }
+  EXPECT_NEAR(total, 310.0 / 110, 1e-6);
+}
+
 TEST(CrossEntropy, TargetsOfAnyStride) {
   std::vector<int64_t> pairs;
   for (int64_t i = 0; i < 8; ++i) pairs.insert(pairs.end(), {99999, i * 3 % 7});

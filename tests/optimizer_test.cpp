@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "traincore/core/numeric.h"
+#include "traincore/cpu/tensor_run.h"
 #include "traincore/ops/adamw/adamw.h"
 #include "traincore/ops/grad_norm/grad_norm.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 using tc::bf16;
 using tc::f16;
+using tc::TensorRun;
 
 template <class T>
 tc_tensor view(std::vector<T>& values) {
@@ -242,6 +244,21 @@ TEST(Adamw, ThirtyThousandTensorsGiveTheBitsOfAsManyCalls) {
     tc::adamw(together.args(0, Crowd::kCount), exec);
     for (int list = 0; list < 4; ++list) EXPECT_TRUE(same_bits(together.memory[list], alone.memory[list])) << list;
   }
+}
+
+// Without the memory: the blocks of AdamW and of the gradient norm reach the last element of 2^31 + 8.
+TEST(TensorRun, PositionsBeyondTwoToThe31) {
+  const int64_t sizes[] = {5, (int64_t{1} << 31) + 8, 3};
+  tc_tensor tensors[3];
+  for (int i = 0; i < 3; ++i) tensors[i] = tc_tensor_dense(nullptr, TC_DTYPE_F32, 1, &sizes[i]);
+  int64_t starts[4], covered[3] = {};
+  const TensorRun run(tensors, 3, starts);
+  for (int64_t block = 0; block < run.blocks(); ++block)
+    run.for_pieces(block, [&](int64_t tensor, int64_t begin, int64_t end) {
+      EXPECT_EQ(begin, covered[tensor]);
+      covered[tensor] = end;
+    });
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(covered[i], sizes[i]);
 }
 
 TEST(Adamw, FoundInfWritesNothing) {
