@@ -30,7 +30,12 @@ tc_status_t move_heads(const char* name, tc_context* ctx, const Heads& h, Direct
     call.require_positive({{"batch", h.batch}, {"seq", h.seq}, {"heads", h.heads}, {"head_dim", h.head_dim}});
     const bool q_alone = !h.k && !h.v && h.kv_heads == 0;
     if (!q_alone) call.require_positive({{"kv_heads", h.kv_heads}});
-    const int64_t kv_heads = h.kv_heads, d = h.head_dim, row = (h.heads + 2 * kv_heads) * d;
+    const int64_t kv_heads = h.kv_heads, d = h.head_dim;
+    int64_t row;
+    if (__builtin_mul_overflow(h.heads + 2 * kv_heads, d, &row))
+      fail(TC_ERR_INVALID_SHAPE,
+           "{}: heads, kv_heads and head_dim are {}, {} and {}; a row of QKV passes 2^63 elements", name, h.heads,
+           kv_heads, d);
     const tc_tensor packed = call.tensor("QKV", h.qkv, dtype, {h.batch, h.seq, row});
     const Part parts[] = {
         {"Q", h.q, h.heads, 0}, {"K", h.k, kv_heads, h.heads}, {"V", h.v, kv_heads, h.heads + kv_heads}};
