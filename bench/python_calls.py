@@ -28,7 +28,12 @@ def report(name: str, x, weight, y, rstd) -> None:
 
 
 def main() -> None:
-    x, weight, y, rstd = np.ones((1, 8), np.float32), np.ones(8, np.float32), np.empty((1, 8), np.float32), np.empty(1, np.float32)
+    x, weight, y, rstd = (
+        np.ones((1, 8), np.float32),
+        np.ones(8, np.float32),
+        np.empty((1, 8), np.float32),
+        np.empty(1, np.float32),
+    )
     pass_ = tc.ops.PASSES["rmsnorm_forward"]
     args, _ = prepare(pass_, (x, None, weight), pass_.scalar_values({"eps": 1e-6}), (y, None, rstd))
     print(f"C call alone         {microseconds(lambda: pass_.function(args.memory, None)):5.1f} us")

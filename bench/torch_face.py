@@ -158,7 +158,9 @@ def main() -> None:
     for name in options.only:
         report["cases"][name] = race(name, dtype, options.rounds)
         for direction, times in report["cases"][name].items():
-            shown = "  ".join(f"{who} {t:.3f}" if isinstance(t, float) else f"{who}: {t[:80]}" for who, t in times.items())
+            shown = "  ".join(
+                f"{who} {t:.3f}" if isinstance(t, float) else f"{who}: {t[:80]}" for who, t in times.items()
+            )
             print(f"{name:14} {direction:17} {shown}", flush=True)
     if options.json:
         with open(options.json, "w") as file:

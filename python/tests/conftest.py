@@ -1,9 +1,13 @@
 """Fixtures and helpers of the Python tests."""
 
+import importlib.util
 import pathlib
 
 import numpy as np
 import pytest
+
+if importlib.util.find_spec("torch") is None:
+    collect_ignore_glob = ["test_torch_*.py"]
 
 
 def source_root() -> pathlib.Path | None:

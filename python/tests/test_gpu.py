@@ -47,13 +47,19 @@ def test_ops_run_on_buffers(rng):
     x, w = rng.standard_normal((65, 257), np.float32), rng.standard_normal(257, np.float32)
     found = tc.ops.rmsnorm_forward(x=tc.Buffer.from_numpy(x, "cuda"), weight=tc.Buffer.from_numpy(w, "cuda"), eps=1e-6)
     assert found.y.device == "cuda"
-    np.testing.assert_allclose(found.y.numpy(), tc.reference.rmsnorm_forward(x=x, weight=w, eps=1e-6).y, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        found.y.numpy(), tc.reference.rmsnorm_forward(x=x, weight=w, eps=1e-6).y, rtol=1e-5, atol=1e-6
+    )
 
 
 @needs_gpu
 def test_a_norm_pair_on_the_default_gpu(rng, monkeypatch):
     monkeypatch.setenv("TRAINCORE_DEVICE", "cuda")
-    x, w, dy = rng.standard_normal((3, 7), np.float32), rng.standard_normal(7, np.float32), rng.standard_normal((3, 7), np.float32)
+    x, w, dy = (
+        rng.standard_normal((3, 7), np.float32),
+        rng.standard_normal(7, np.float32),
+        rng.standard_normal((3, 7), np.float32),
+    )
     tc.calls.reset()
     output, saved = rms_norm_forward(x, w)
     gradients = norm_backward(saved, dy)

@@ -90,7 +90,9 @@ def test_dtypes_of_outputs(rng):
     assert grads.dx.dtype == np.float16 and grads.dweight.dtype == np.float16
     assert tc.ops.cast(x=x, y=np.float32).y.dtype == np.float32
     assert tc.ops.gemm_forward(a=x, b=w.reshape(7, 1)).c.dtype == np.float32
-    assert tc.ops.cross_entropy_forward(logits=w, target=np.array(3), reduction="sum", valid_count=True).valid_count == 1
+    assert (
+        tc.ops.cross_entropy_forward(logits=w, target=np.array(3), reduction="sum", valid_count=True).valid_count == 1
+    )
 
 
 def test_bf16_through_ml_dtypes(rng):
@@ -205,9 +207,21 @@ def refusals():
         (TypeError, "'f33' is no dtype", lambda: ops.cast(x=x, y="f33")),
         (ValueError, "determinism is 'always'", lambda: ops.softmax_forward(x=x, determinism="always")),
         (ValueError, "threads is -1", lambda: ops.softmax_forward(x=x, threads=-1)),
-        (tc.Unsupported, "TC_BATCH_INVARIANT", lambda: ops.gemm_forward(a=x, b=x.T.copy(), determinism="batch_invariant")),
-        (ValueError, "seed is .*, expected an integer of 64 bits", lambda: ops.random(y=x, distribution="normal", seed=1 << 70)),
-        (ValueError, "target", lambda: ops.cross_entropy_forward(logits=x, target=np.array([0, 7, 1]), reduction="sum")),
+        (
+            tc.Unsupported,
+            "TC_BATCH_INVARIANT",
+            lambda: ops.gemm_forward(a=x, b=x.T.copy(), determinism="batch_invariant"),
+        ),
+        (
+            ValueError,
+            "seed is .*, expected an integer of 64 bits",
+            lambda: ops.random(y=x, distribution="normal", seed=1 << 70),
+        ),
+        (
+            ValueError,
+            "target",
+            lambda: ops.cross_entropy_forward(logits=x, target=np.array([0, 7, 1]), reduction="sum"),
+        ),
     ]
 
 

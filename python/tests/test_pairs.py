@@ -52,8 +52,12 @@ def test_a_norm_pair_on_3x7(rng):
     gradients = norm_backward(saved, dy)
     assert isinstance(output, tc.Buffer) and output.shape == (3, 7)
     np.testing.assert_allclose(output.numpy(), rms(source, weight, 1e-6), rtol=2e-6, atol=1e-6)
-    np.testing.assert_allclose(gradients.source.numpy(), numerical(lambda x: rms(x, weight, 1e-6), source, dy), atol=2e-3)
-    np.testing.assert_allclose(gradients.weight.numpy(), numerical(lambda w: rms(source, w, 1e-6), weight, dy), atol=2e-3)
+    np.testing.assert_allclose(
+        gradients.source.numpy(), numerical(lambda x: rms(x, weight, 1e-6), source, dy), atol=2e-3
+    )
+    np.testing.assert_allclose(
+        gradients.weight.numpy(), numerical(lambda w: rms(source, w, 1e-6), weight, dy), atol=2e-3
+    )
     assert gradients.bias is None and gradients.residual is None
 
 
@@ -81,8 +85,12 @@ def test_layer_norm(rng):
     output, saved = layer_norm_forward(source, weight, bias)
     np.testing.assert_allclose(output.numpy(), norm(source, weight, bias), rtol=1e-5, atol=2e-6)
     gradients = norm_backward(saved, dy)
-    np.testing.assert_allclose(gradients.source.numpy(), numerical(lambda x: norm(x, weight, bias), source, dy), atol=2e-3)
-    np.testing.assert_allclose(gradients.weight.numpy(), numerical(lambda w: norm(source, w, bias), weight, dy), atol=2e-3)
+    np.testing.assert_allclose(
+        gradients.source.numpy(), numerical(lambda x: norm(x, weight, bias), source, dy), atol=2e-3
+    )
+    np.testing.assert_allclose(
+        gradients.weight.numpy(), numerical(lambda w: norm(source, w, bias), weight, dy), atol=2e-3
+    )
     np.testing.assert_allclose(gradients.bias.numpy(), dy.sum(0), rtol=1e-5, atol=1e-6)
 
 
@@ -123,7 +131,16 @@ def test_a_swiglu_pair(rng):
 
 
 def test_unary_activations_at_zero():
-    slopes = {"silu": 0.5, "sigmoid": 0.25, "gelu_tanh": 0.5, "gelu_erf": 0.5, "quick_gelu": 0.5, "relu": 0, "relu2": 0, "tanh": 1}
+    slopes = {
+        "silu": 0.5,
+        "sigmoid": 0.25,
+        "gelu_tanh": 0.5,
+        "gelu_erf": 0.5,
+        "quick_gelu": 0.5,
+        "relu": 0,
+        "relu2": 0,
+        "tanh": 1,
+    }
     for kind, slope in slopes.items():
         for zero in (0.0, -0.0):
             output, saved = activation_forward(np.array([zero], np.float32), kind=kind)
@@ -346,7 +363,11 @@ def refusals():
         (TypeError, "weight has dtype i64", lambda: rms_norm_forward(x, np.ones(7, np.int64))),
         (ValueError, "weight has shape", lambda: rms_norm_forward(x, np.ones(6, np.float32))),
         (ValueError, "weight has shape", lambda: rms_norm_forward(x, np.ones((), np.float32))),
-        (ValueError, "at least one element", lambda: rms_norm_forward(np.ones((3, 0), np.float32), np.ones(0, np.float32))),
+        (
+            ValueError,
+            "at least one element",
+            lambda: rms_norm_forward(np.ones((3, 0), np.float32), np.ones(0, np.float32)),
+        ),
         (TypeError, "epsilon", lambda: rms_norm_forward(x, w, epsilon="1e-5")),
         (TypeError, "epsilon", lambda: rms_norm_forward(x, w, epsilon=True)),
         (ValueError, "epsilon", lambda: rms_norm_forward(x, w, epsilon=0)),

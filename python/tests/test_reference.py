@@ -10,8 +10,7 @@ def test_every_pass_has_a_definition():
     assert set(dir(tc.reference)) == set(tc.ops.PASSES)
     for name in tc.ops.PASSES:
         assert callable(getattr(tc.reference, name))
-    with pytest.raises(AttributeError):
-        tc.reference.rmsnorm_sideways
+    assert not hasattr(tc.reference, "rmsnorm_sideways")
 
 
 def test_float64_in_and_out():

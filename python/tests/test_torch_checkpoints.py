@@ -15,7 +15,9 @@ transformers = pytest.importorskip("transformers")
 def tool() -> str:
     chosen = os.environ.get("TRAINCORE_TOOL")
     root = source_root()
-    found = [chosen] if chosen else [str(p) for p in sorted((root or pathlib.Path("/nowhere")).glob("build/*/traincore"))]
+    found = (
+        [chosen] if chosen else [str(p) for p in sorted((root or pathlib.Path("/nowhere")).glob("build/*/traincore"))]
+    )
     for path in found:
         if os.access(path, os.X_OK):
             return path
@@ -60,7 +62,22 @@ def test_a_trained_checkpoint_loads_in_transformers(tmp_path):
 
 def test_a_transformers_model_loads_in_traincore(tmp_path):
     sentencepiece = pytest.importorskip("sentencepiece")
-    words = "the quick brown fox jumps over the lazy dog while five boxing wizards jump".split()
+    words = [
+        "the",
+        "quick",
+        "brown",
+        "fox",
+        "jumps",
+        "over",
+        "the",
+        "lazy",
+        "dog",
+        "while",
+        "five",
+        "boxing",
+        "wizards",
+        "jump",
+    ]
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(words * 20), model_prefix=str(tmp_path / "tokenizer"), vocab_size=48, model_type="bpe",
         hard_vocab_limit=False, minloglevel=2,

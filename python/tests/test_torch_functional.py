@@ -262,7 +262,9 @@ def test_empty(device):
     assert x.grad.shape == (0, 7) and not w.grad.any()
 
 
-@pytest.mark.parametrize("op", ["rmsnorm_forward", "activation_forward", "softmax_forward", "cross_entropy_forward", "rope_forward"])
+@pytest.mark.parametrize(
+    "op", ["rmsnorm_forward", "activation_forward", "softmax_forward", "cross_entropy_forward", "rope_forward"]
+)
 def test_operators_are_well_registered(op):
     """Schemas, fake kernels and autograd registration, by torch's own checker."""
     x = randn("cpu", 2, 2, 4, 8, grad=True)
@@ -271,7 +273,18 @@ def test_operators_are_well_registered(op):
         "rmsnorm_forward": (x, randn("cpu", 8), 1e-6, 0.0, "once"),
         "activation_forward": (x, x.detach() + 1, "silu"),
         "softmax_forward": (x, False),
-        "cross_entropy_forward": (x, torch.ones(2, 2, 4, dtype=torch.long), None, None, "mean", -100, 0.0, 0.0, 1.0, 0.0),
+        "cross_entropy_forward": (
+            x,
+            torch.ones(2, 2, 4, dtype=torch.long),
+            None,
+            None,
+            "mean",
+            -100,
+            0.0,
+            0.0,
+            1.0,
+            0.0,
+        ),
         "rope_forward": (x, None, table, table, None, "half"),
     }
     torch.library.opcheck(getattr(torch.ops.traincore, op), samples[op])

@@ -1,9 +1,9 @@
 """traincore.ops on torch tensors: read and written in place, outputs made by torch."""
 
 import pytest
+from torch_support import error, needs, on_every_device, randn, torch
 
 import traincore as tc
-from torch_support import error, needs, on_every_device, randn, torch
 
 
 @on_every_device

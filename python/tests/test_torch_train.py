@@ -73,7 +73,9 @@ def test_a_network_trains_as_in_plain_torch(device):
 
 
 def parameters(device, dtype=torch.float32):
-    return [torch.nn.Parameter(randn(device, *s, dtype=dtype, seed=i)) for i, s in enumerate([(5, 7), (33,), (2, 3, 4)])]
+    return [
+        torch.nn.Parameter(randn(device, *s, dtype=dtype, seed=i)) for i, s in enumerate([(5, 7), (33,), (2, 3, 4)])
+    ]
 
 
 def steps(optimizer, params, count, start=0):

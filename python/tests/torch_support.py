@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import traincore as tc  # noqa: E402
+import traincore as tc
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 on_every_device = pytest.mark.parametrize("device", DEVICES)

@@ -3,108 +3,19 @@
 import ctypes
 import functools
 import struct
-import typing
 from collections.abc import Mapping
 
 import numpy as np
 
 from . import _arrays, _device, _dtypes, _shapes, errors
-from ._library import CPU, CUDA, Exec, last_error, lib, raise_for, tensors_from_capsules
+from ._library import CPU, CUDA, Exec, last_error, raise_for, tensors_from_capsules
+from ._pass import FORMATS, Field, Pass
 from .calls import _counts
 from .errors import exception
 
 DETERMINISM = {"run_to_run": 0, "batch_invariant": 1, "unordered": 2}
 PRECISION = {"standard": 0, "strict": 1, "fast": 2}
-_FORMATS = {"number": "d", "integer": "q", "flag": "i", "choice": "i"}
-_BACKENDS = ("cpu", "cuda")
 _capsule_makers = _arrays.capsule_makers
-
-
-class Field(typing.NamedTuple):
-    """An argument of a pass, as the schema describes it."""
-
-    name: str
-    role: str
-    offset: int
-    doc: str
-    shape: str = ""
-    dtypes: tuple[int, ...] = ()
-    shares_dtype: bool = False
-    optional: bool = False
-    is_list: bool = False
-    count_offset: int = 0
-    accumulates: bool = False
-    any_stride: bool = False
-    may_be: str = ""
-    default: float = 0
-    choices: tuple[str, ...] = ()  # "?" stands for 0 = not set, refused
-
-    @property
-    def is_tensor(self) -> bool:
-        return bool(self.dtypes)
-
-    @property
-    def is_read(self) -> bool:
-        return self.role in ("in", "state")
-
-
-def _field(raw: dict) -> Field:
-    known = {key: raw[key] for key in Field._fields if key in raw}
-    known["is_list"] = raw.get("list", False)
-    known["dtypes"] = tuple(_dtypes.CODES[name] for name in raw.get("dtypes", ()))
-    known["choices"] = tuple(raw["choices"].split("|")) if "choices" in raw else ()
-    return Field(**known)
-
-
-class Pass:
-    """One call of the library, from its description in the schema."""
-
-    def __init__(self, op: str, raw: dict):
-        self.op, self.name, self.formula, self.args_size = op, raw["name"], raw["formula"], raw["args_size"]
-        self.devices, self.determinism, self.precision = raw["devices"], raw["determinism"], raw["precision"]
-        fields = [_field(f) for f in raw["fields"]]
-        self.inputs = [f for f in fields if f.is_tensor and f.is_read]
-        self.outputs = [f for f in fields if f.is_tensor and not f.is_read]
-        self.scalars = sorted((f for f in fields if not f.is_tensor), key=lambda f: f.offset)
-        self.in_place = any(f.role == "state" for f in self.inputs)  # there is work without any output
-        self.choices = [
-            (i, {name: value for value, name in enumerate(f.choices) if name != "?"})
-            for i, f in enumerate(self.scalars)
-            if f.role == "choice"
-        ]
-        tensors = [*self.inputs, *self.outputs]
-        self.conditions = [  # scalars that shapes depend on, and their places
-            (f.name, i) for i, f in enumerate(self.scalars) if any(f"when({f.name}=" in t.shape for t in tensors)
-        ]
-        self.counter = {index: (op, self.name, name) for index, name in enumerate(_BACKENDS)}
-        self.layout = struct.Struct(self._format())
-        self.args_type = ctypes.c_char * self.args_size
-        self.function = getattr(lib, "tcx_" + self.name)
-        self.function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-        self.workspace = getattr(lib, f"tcx_{self.name}_workspace")
-        self.workspace.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)]
-
-        self.result: type = tuple  # what traincore.ops returns; a named tuple of its own
-
-    def scalar_values(self, keywords: Mapping) -> tuple:
-        """Every scalar in struct order: a keyword's value, or the default; TypeError where there is neither."""
-        values = []
-        for f in self.scalars:
-            default = f.choices[int(f.default)] if f.role == "choice" else f.default
-            value = keywords.get(f.name, default)
-            if value == "?":
-                raise TypeError(f"{self.name}: missing keyword {f.name!r}")
-            values.append(value)
-        return tuple(values)
-
-    def _format(self) -> str:
-        """Size and scalars where the struct has them, zeros everywhere else."""
-        text, at = "=I", 4
-        for f in self.scalars:
-            code = _FORMATS[f.role]
-            text += f"{f.offset - at}x{code}"
-            at = f.offset + struct.calcsize("=" + code)
-        return f"{text}{self.args_size - at}x"
 
 
 @functools.cache
@@ -172,7 +83,7 @@ class Arguments:
     def _find_wrong_scalar(self):
         wanted = {"d": "a number", "q": "an integer of 64 bits", "i": "True or False"}
         for field, value in zip(self.pass_.scalars, self.scalars):
-            code = _FORMATS[field.role]
+            code = FORMATS[field.role]
             try:
                 struct.pack(code, value)
             except struct.error:
@@ -193,7 +104,7 @@ class Arguments:
                 self.offsets.append(field.offset)
                 self.plain.append(field.name)
                 return
-            except Exception:  # noqa: S110, what DLPack cannot say: read-only inputs, bool in old NumPy, ml_dtypes
+            except Exception:
                 pass
         self._put_view(field.name, value, field.role != "in", self.memory, field.offset)
 
@@ -223,9 +134,8 @@ class Arguments:
 
     def finish(self) -> None:
         """Moves what the capsules hold into the struct."""
-        if self.capsules:
-            if tensors_from_capsules(tuple(self.capsules), _offsets(tuple(self.offsets)), self.memory):
-                self._refuse_capsule()
+        if self.capsules and tensors_from_capsules(tuple(self.capsules), _offsets(tuple(self.offsets)), self.memory):
+            self._refuse_capsule()
 
     def _refuse_capsule(self) -> None:
         for capsule, offset, name in zip(self.capsules, self.offsets, self.plain):
@@ -297,7 +207,8 @@ class _NewOutputs:
         like_field, arrays = next((f, v) for f, v in self.given.values() if f.is_list)
         views = [self.args.view(f"{like_field.name}[{i}]", a) for i, a in enumerate(arrays)]
         return [
-            self.framework.empty(a, v.shape, v.dtype if wish is True else _dtypes.parse(wish)) for a, v in zip(arrays, views)
+            self.framework.empty(a, v.shape, v.dtype if wish is True else _dtypes.parse(wish))
+            for a, v in zip(arrays, views)
         ]
 
     def _dtype(self, field: Field, wish) -> int:
@@ -397,7 +308,7 @@ def prepare(pass_: Pass, inputs: tuple, scalars: tuple, outputs: tuple, out=None
             args.put(field, value)
             results.append(value)
             continue
-        if value is False or value is None and field.optional and field.role != "saved":
+        if value is False or (value is None and field.optional and field.role != "saved"):
             results.append(None)
             continue
         if value is None or _is_wish(value):
@@ -412,7 +323,9 @@ def prepare(pass_: Pass, inputs: tuple, scalars: tuple, outputs: tuple, out=None
     return args, results
 
 
-def run(pass_: Pass, inputs: tuple, scalars: tuple, outputs: tuple, out, determinism, precision, threads, cuda_stream) -> list:
+def run(
+    pass_: Pass, inputs: tuple, scalars: tuple, outputs: tuple, out, determinism, precision, threads, cuda_stream
+) -> list:
     """One call: its outputs in schema order, None where one was not asked for."""
     args, results = prepare(pass_, inputs, scalars, outputs, out)
     how, device = _make_exec(pass_, args, determinism, precision, threads, cuda_stream)

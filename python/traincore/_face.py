@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from . import _dtypes
-from ._call import Field, Pass
+from ._pass import Field, Pass
 
 ROW = 100
 EXEC = (
@@ -41,7 +41,9 @@ def parameters(pass_: Pass) -> list[tuple[str, str | None, str]]:
         names = ", ".join(f'"{name}"' for name in f.choices if name != "?")
         found.append((f.name, _default(f), f"Literal[{names}]" if names else _SCALAR_TYPES[f.role]))
     for f in pass_.outputs:
-        found.append((f.name, "None", "Sequence[Array] | DType | bool | None" if f.is_list else "Array | DType | bool | None"))
+        found.append(
+            (f.name, "None", "Sequence[Array] | DType | bool | None" if f.is_list else "Array | DType | bool | None")
+        )
     if pass_.outputs:
         found.append(("out", "None", "Array | Mapping[str, Array | DType | bool] | None"))
     return found + list(EXEC)
@@ -96,7 +98,11 @@ def _section(title: str, fields: list[Field]) -> list[str]:
 
 def documentation(pass_: Pass, build: bool = True) -> str:
     """A pass's docstring; `build` adds what depends on how the library was built."""
-    returned = f"Returns {result_name(pass_)}, a named tuple of the outputs, None where one was not asked for." if pass_.outputs else "Returns None."
+    returned = (
+        f"Returns {result_name(pass_)}, a named tuple of the outputs, None where one was not asked for."
+        if pass_.outputs
+        else "Returns None."
+    )
     lines = [
         *textwrap.wrap(pass_.formula, ROW),
         "",

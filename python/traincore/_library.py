@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import pathlib
+import sysconfig
 
 from . import errors
 
@@ -31,28 +32,27 @@ class Exec(ctypes.Structure):
     ]
 
 
-def _folder_and_name() -> tuple[pathlib.Path, str]:
+def _places() -> list[pathlib.Path]:
+    """Where the libraries may lie: beside this file, or, of an editable install, in the environment's own packages."""
     chosen = os.environ.get("TRAINCORE_LIBRARY")
     if chosen:
-        path = pathlib.Path(chosen).resolve()
-        return path.parent, path.name
-    return pathlib.Path(__file__).parent / "lib", "libtraincore.so.0"
+        folder = pathlib.Path(chosen).resolve().parent
+        return [folder, folder / "cli"]
+    packages = pathlib.Path(sysconfig.get_path("platlib"))
+    return [pathlib.Path(__file__).parent / "lib", packages / "traincore" / "lib"]
 
 
-_folder, _name = _folder_and_name()
-
-
-def _open(name: str, folders: list[pathlib.Path]) -> pathlib.Path:
-    for folder in folders:
+def _find(name: str) -> pathlib.Path:
+    for folder in _places():
         if (folder / name).exists():
             return folder / name
-    looked = ", ".join(str(folder) for folder in folders)
+    looked = ", ".join(str(folder) for folder in _places())
     raise ImportError(
         f"traincore: {name} is not in {looked}; install the wheel, or set TRAINCORE_LIBRARY to a libtraincore.so"
     )
 
 
-_path = _open(_name, [_folder])
+_path = _find(os.path.basename(os.environ.get("TRAINCORE_LIBRARY", "libtraincore.so.0")))
 lib = ctypes.CDLL(str(_path))
 _with_interpreter_lock = ctypes.PyDLL(str(_path))
 
@@ -97,8 +97,7 @@ def schema() -> list[dict]:
 @functools.cache
 def check_library() -> ctypes.CDLL:
     """libtraincore_check, which holds the float64 definitions."""
-    path = _open("libtraincore_check.so.0", [_folder, _folder / "cli"])
-    check = ctypes.CDLL(str(path))
+    check = ctypes.CDLL(str(_find("libtraincore_check.so.0")))
     check.tc_reference.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
     check.tc_last_error.restype = ctypes.c_char_p
     return check

@@ -78,8 +78,12 @@ def real(name: str, value, *, low: float = -math.inf, high: float = math.inf, ab
     number = float(value)
     wrong = not math.isfinite(number) or not low <= number <= high or (above is not None and number <= above)
     if wrong:
-        bounds = f"> {above:g}" if above is not None else f"in [{low:g}, {high:g}]" if high < math.inf else f">= {low:g}"
-        raise ValueError(f"{name} is {value!r}, but must be finite{'' if low == -math.inf and above is None else ' and ' + bounds}")
+        bounds = (
+            f"> {above:g}" if above is not None else f"in [{low:g}, {high:g}]" if high < math.inf else f">= {low:g}"
+        )
+        raise ValueError(
+            f"{name} is {value!r}, but must be finite{'' if low == -math.inf and above is None else ' and ' + bounds}"
+        )
     return number
 
 

@@ -10,7 +10,7 @@ import typing
 _TERM = re.compile(r"(?:(\d+)\*)?([A-Za-z_]\w*)(\.\.\.)?(?:\+(\d+))?")
 _CONDITION = re.compile(r"when\((\w+)=(\d+)\)")
 
-Dims = dict[str, typing.Union[int, tuple[int, ...]]]
+Dims = dict[str, int | tuple[int, ...]]
 """What the names took: an extent, or of a variadic name the leading extents."""
 
 

@@ -1,14 +1,14 @@
 """The text of ops.pyi, from the schema: what IDEs and type checkers read. scripts/python_stubs writes it."""
 
 from . import _face
-from ._call import Pass
+from ._pass import Pass
 
-_HEAD = '''# Made by scripts/python_stubs from the schema; do not edit.
+_HEAD = """# Made by scripts/python_stubs from the schema; do not edit.
 from typing import Any, Literal, Mapping, NamedTuple, Sequence
 
 Array = Any
 DType = Any
-'''
+"""
 
 
 def _result(pass_: Pass) -> str:
@@ -26,7 +26,11 @@ def _function(pass_: Pass) -> str:
         lines.append(f"    {name}: {kind}," if default is None else f"    {name}: {kind} = {default},")
     returned = _face.result_name(pass_) if pass_.outputs else "None"
     lines.append(f") -> {returned}:")
-    lines.append('    """' + _face.documentation(pass_, build=False).replace("\n", "\n    ").replace("\n    \n", "\n\n") + '\n    """')
+    lines.append(
+        '    """'
+        + _face.documentation(pass_, build=False).replace("\n", "\n    ").replace("\n    \n", "\n\n")
+        + '\n    """'
+    )
     return "\n".join(lines)
 
 

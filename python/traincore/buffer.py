@@ -126,7 +126,9 @@ class Buffer:
     def numpy(self) -> np.ndarray:
         """A writable view of the same memory, which it keeps alive; waits for the work that writes it."""
         if not isinstance(self._owner, np.ndarray):
-            raise Unsupported("this Buffer holds another library's GPU memory, which NumPy cannot see; read it by DLPack")
+            raise Unsupported(
+                "this Buffer holds another library's GPU memory, which NumPy cannot see; read it by DLPack"
+            )
         self._wait()
         if self._view.dtype == _dtypes.BF16:
             return self._owner.view(self.dtype)

@@ -33,7 +33,9 @@ def _shapes(left: _pairs.Operand, right: _pairs.Operand) -> tuple[tuple[int, ...
     if left.rank < 2:
         raise ValueError(f"left has shape {left.shape}, expected [..., m, k]")
     if right.rank < 2 or right.shape[-2] != left.shape[-1]:
-        raise ValueError(f"right has shape {right.shape}, expected [..., {left.shape[-1]}, n]: its rows are left's columns")
+        raise ValueError(
+            f"right has shape {right.shape}, expected [..., {left.shape[-1]}, n]: its rows are left's columns"
+        )
     if right.rank == 2:
         return (_pairs.product(left.shape[:-1]), left.shape[-1]), right.shape
     if right.shape[:-2] != left.shape[:-2]:

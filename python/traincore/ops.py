@@ -14,11 +14,10 @@ On a GPU a call runs on the caller's current stream; cuda_stream is for arrays o
 import typing
 
 from . import _face, _library
-from ._call import Pass, run
+from ._call import run
+from ._pass import Pass
 
-PASSES: dict[str, Pass] = {
-    raw["name"]: Pass(op["op"], raw) for op in _library.schema() for raw in op["passes"]
-}
+PASSES: dict[str, Pass] = {raw["name"]: Pass(op["op"], raw) for op in _library.schema() for raw in op["passes"]}
 """What the schema says of each pass."""
 
 

@@ -10,7 +10,8 @@ import functools
 import numpy as np
 
 from . import _dtypes, _library, ops
-from ._call import Field, Pass, prepare, run
+from ._call import prepare, run
+from ._pass import Field, Pass
 
 _DEFAULT_EXEC = ("run_to_run", "standard", 0, None)
 

@@ -9,8 +9,24 @@ Calls run on the caller's current stream and never synchronise. float64 CPU tens
 """
 
 from .functional import (
-    activation, add_rmsnorm, attention, cross_entropy, geglu, gelu, layernorm, log_softmax, quick_gelu, relu, relu2,
-    rmsnorm, rope, sigmoid, silu, softmax, swiglu, tanh,
+    activation,
+    add_rmsnorm,
+    attention,
+    cross_entropy,
+    geglu,
+    gelu,
+    layernorm,
+    log_softmax,
+    quick_gelu,
+    relu,
+    relu2,
+    rmsnorm,
+    rope,
+    sigmoid,
+    silu,
+    softmax,
+    swiglu,
+    tanh,
 )  # fmt: skip
 from .modules import CrossEntropyLoss, GatedMLP, LayerNorm, RMSNorm, SiLU
 from .optimizer import AdamW

@@ -1,6 +1,5 @@
 """Softmax, log-softmax and cross entropy as custom ops."""
 
-import torch
 from torch import Tensor
 
 from ._define import backward_op, call, forward_op, rows, statistic_dtype
@@ -43,7 +42,9 @@ softmax_forward.register_autograd(_softmax_gradient, setup_context=_softmax_setu
 # Cross entropy ------------------------------------------------------------------------------------------------------
 
 
-def _cross_entropy_fake(logits, target, weight, normalizer, reduction, ignore_index, label_smoothing, z_loss, scale, softcap):
+def _cross_entropy_fake(
+    logits, target, weight, normalizer, reduction, ignore_index, label_smoothing, z_loss, scale, softcap
+):
     dtype, per_row = statistic_dtype(logits), logits.shape[:-1]
     loss = logits.new_empty(per_row if reduction == "none" else (), dtype=dtype)
     return loss, logits.new_empty(per_row, dtype=dtype), logits.new_empty(per_row, dtype=dtype)
@@ -99,9 +100,7 @@ def _cross_entropy_gradient(ctx, dloss, *_):
     if dloss is None:
         return (None,) * 10
     logits, target, weight, normalizer, row_max, row_log_sum = ctx.saved_tensors
-    dlogits = cross_entropy_backward(
-        dloss, logits, target, weight, normalizer, row_max, row_log_sum, *ctx.options
-    )
+    dlogits = cross_entropy_backward(dloss, logits, target, weight, normalizer, row_max, row_log_sum, *ctx.options)
     return (dlogits,) + (None,) * 9
 
 

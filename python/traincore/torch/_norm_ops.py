@@ -17,7 +17,11 @@ def _per_row(x: Tensor) -> Tensor:
 
 
 def _dweight(weight: Tensor | None, x: Tensor, wanted: bool) -> Tensor:
-    return none_like(x) if weight is None or not wanted else torch.empty_like(weight, memory_format=torch.contiguous_format)
+    return (
+        none_like(x)
+        if weight is None or not wanted
+        else torch.empty_like(weight, memory_format=torch.contiguous_format)
+    )
 
 
 # RMSNorm ------------------------------------------------------------------------------------------------------------
@@ -33,7 +37,9 @@ def rmsnorm_forward(
 ) -> tuple[Tensor, Tensor]:
     x = rows(x)
     y = x.new_empty(x.shape, dtype=_output_dtype(x, weight, rounding)) if x.dtype is not torch.float64 else None
-    found = call("rmsnorm_forward", x, x=x, weight=rows(weight), eps=eps, weight_offset=weight_offset, rounding=rounding, y=y)
+    found = call(
+        "rmsnorm_forward", x, x=x, weight=rows(weight), eps=eps, weight_offset=weight_offset, rounding=rounding, y=y
+    )
     return found.y, found.rstd
 
 
@@ -88,11 +94,21 @@ def _add_rmsnorm_fake(x, a, weight, eps, rounding):
 
 
 @forward_op("add_rmsnorm_forward", _add_rmsnorm_fake)
-def add_rmsnorm_forward(x: Tensor, a: Tensor, weight: Tensor | None, eps: float, rounding: str) -> tuple[Tensor, Tensor, Tensor]:
+def add_rmsnorm_forward(
+    x: Tensor, a: Tensor, weight: Tensor | None, eps: float, rounding: str
+) -> tuple[Tensor, Tensor, Tensor]:
     x = rows(x)
     y = x.new_empty(x.shape, dtype=_output_dtype(x, weight, rounding)) if x.dtype is not torch.float64 else None
     found = call(
-        "rmsnorm_forward", x, x=x, residual=rows(a), weight=rows(weight), eps=eps, rounding=rounding, y=y, residual_out=True
+        "rmsnorm_forward",
+        x,
+        x=x,
+        residual=rows(a),
+        weight=rows(weight),
+        eps=eps,
+        rounding=rounding,
+        y=y,
+        residual_out=True,
     )
     return found.y, found.residual_out, found.rstd
 
@@ -142,7 +158,9 @@ def _layernorm_fake(x, weight, bias, eps):
 
 
 @forward_op("layernorm_forward", _layernorm_fake)
-def layernorm_forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def layernorm_forward(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
     x = rows(x)
     found = call("layernorm_forward", x, x=x, weight=rows(weight), bias=rows(bias), eps=eps)
     return found.y, found.mean, found.rstd

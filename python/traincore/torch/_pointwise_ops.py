@@ -22,7 +22,9 @@ def _activation_fake(gate, up, kind):
 def activation_forward(gate: Tensor, up: Tensor | None, kind: str) -> Tensor:
     if gate.numel() == 0:
         return gate.new_empty(gate.shape)
-    flat, other = (gate.reshape(1), None if up is None else up.reshape(1)) if gate.dim() == 0 else (rows(gate), rows(up))
+    flat, other = (
+        (gate.reshape(1), None if up is None else up.reshape(1)) if gate.dim() == 0 else (rows(gate), rows(up))
+    )
     return call("activation_forward", gate, gate=flat, up=other, kind=kind).y.reshape(gate.shape)
 
 
@@ -37,7 +39,9 @@ def activation_backward(dy: Tensor, gate: Tensor, up: Tensor | None, kind: str) 
     shape = gate.shape if gate.dim() else (1,)
     dy, flat = rows(dy.reshape(shape)), rows(gate.reshape(shape))
     other = None if up is None else rows(up.reshape(shape))
-    found = call("activation_backward", gate, dy=dy, gate=flat, up=other, kind=kind, dgate=True, dup=up is not None or None)
+    found = call(
+        "activation_backward", gate, dy=dy, gate=flat, up=other, kind=kind, dgate=True, dup=up is not None or None
+    )
     return found.dgate.reshape(gate.shape), none_like(gate) if up is None else found.dup.reshape(gate.shape)
 
 

@@ -27,7 +27,9 @@ def _autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
     return tuple(None if t is None else t.to(dtype) for t in tensors)
 
 
-def rmsnorm(x: Tensor, weight: Tensor | None, eps: float = 1e-6, rounding: str = "once", weight_offset: float = 0.0) -> Tensor:
+def rmsnorm(
+    x: Tensor, weight: Tensor | None, eps: float = 1e-6, rounding: str = "once", weight_offset: float = 0.0
+) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * (weight_offset + weight) over the last dimension.
 
     rounding "once": f32 throughout, one cast to x's dtype. "before_weight": the normalised row is rounded to x's dtype,

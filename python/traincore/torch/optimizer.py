@@ -20,7 +20,14 @@ class AdamW(torch.optim.Optimizer):
         for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
             if not value >= 0:
                 raise ValueError(f"AdamW: {name} is {value}, but must be >= 0")
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "rounding": rounding, "seed": seed}
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "rounding": rounding,
+            "seed": seed,
+        }
         super().__init__(params, defaults)
 
     @torch.no_grad()

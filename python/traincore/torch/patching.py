@@ -60,7 +60,9 @@ def patch(model: nn.Module) -> Patch:
         elif kind.endswith("MLP"):
             _patch_mlp(found, name, module)
         elif kind.endswith("RotaryEmbedding"):
-            found.skipped.append((name, "rotary embedding is applied by a function of the model's file, not by a module"))
+            found.skipped.append(
+                (name, "rotary embedding is applied by a function of the model's file, not by a module")
+            )
         elif isinstance(module, nn.Linear) and name.endswith("lm_head"):
             found.skipped.append((name, "the loss belongs to the caller: use traincore.torch.cross_entropy"))
     _patch_attention(found, model)
@@ -162,7 +164,9 @@ def _register_attention() -> str | None:
 
 
 def _patch_attention(found: Patch, model: nn.Module) -> None:
-    modules = [(n, m) for n, m in model.named_modules() if type(m).__name__.endswith("Attention") and hasattr(m, "config")]
+    modules = [
+        (n, m) for n, m in model.named_modules() if type(m).__name__.endswith("Attention") and hasattr(m, "config")
+    ]
     if not modules:
         return
     why = _register_attention()
