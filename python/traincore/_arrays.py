@@ -275,10 +275,10 @@ def framework_of(kind: type) -> Framework | None:
     for known, framework in _registered.items():
         if issubclass(kind, known):
             return framework
-    if hasattr(kind, "__cuda_array_interface__"):
-        return CudaInterface()
     if hasattr(kind, "__dlpack__"):
         return DLPack()
+    if hasattr(kind, "__cuda_array_interface__"):
+        return CudaInterface()
     if hasattr(kind, "__array_interface__"):
         return ArrayInterface()
     return None
