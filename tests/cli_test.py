@@ -100,7 +100,7 @@ class Tool(unittest.TestCase):
             self.refuse("choose from f32, bf16, f16", command, "rmsnorm", "--dtype", "f64")
         self.refuse("--no-such-option", "check", "rmsnorm", "--no-such-option")
         self.refuse("subcommand", "--json")
-        self.refuse("only cpu", "check", "--device", "cuda")
+        self.refuse("no GPU kernels", "check", "--device", "cuda")
 
 
 if __name__ == "__main__":
