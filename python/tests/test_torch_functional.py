@@ -329,3 +329,37 @@ def test_errors_name_what_is_wrong():
         tct.cross_entropy(x, torch.tensor([0, 7, 1]))
     with pytest.raises(TypeError, match="target"):
         tct.cross_entropy(x, torch.zeros(3))
+
+
+@on_every_device
+def test_a_loss_leaves_its_logits_alone(device):
+    """Liger#272: whoever else saved the logits still finds them, and a second loss on them is right."""
+    serve(device, "cross_entropy")
+    x = randn(device, 3, 9, grad=True)
+    target = TARGET[1].to(device)
+    z = x * 1.5
+    before = z.detach().clone()
+    loss = tct.cross_entropy(z, target) + z.softmax(-1).pow(2).sum() + tct.cross_entropy(z, target)
+    assert torch.equal(z, before)
+    wide = x.detach().double().requires_grad_()
+    exact = 2 * F.cross_entropy(wide * 1.5, target) + (wide * 1.5).softmax(-1).pow(2).sum()
+    assert error(torch.autograd.grad(loss, x)[0], torch.autograd.grad(exact, wide)[0]) < 3e-6
+
+
+@on_every_device
+def test_attention_on_a_packed_projection(device):
+    """candle#3004: q, k and v are views of one tensor, and so is the gradient's storage."""
+    serve(device, "attention")
+    packed = randn(device, 2, 5, 8 * 8, grad=True)
+
+    def split(t):
+        q, k, v = t.split((4 * 8, 2 * 8, 2 * 8), -1)
+        return [part.unflatten(-1, (-1, 8)).transpose(1, 2) for part in (q, k, v)]
+
+    found = tct.attention(*split(packed), causal=True)
+    wide = packed.detach().double().requires_grad_()
+    exact = plain_attention(*split(wide))
+    seed = torch.ones((), device=device)
+    assert error(found, exact) < 3e-6
+    gradient = torch.autograd.grad(found, packed, seed.expand(found.shape))[0]
+    assert error(gradient, torch.autograd.grad(exact, wide, seed.double().expand(exact.shape))[0]) < 3e-6
