@@ -142,6 +142,47 @@ def test_bf16_with_stochastic_rounding_repeats_and_moves(device):
     assert any(not torch.equal(p, q) for p, q in zip(one, start))
 
 
+@on_every_device
+def test_capturable_steps_and_rates_live_on_the_device(device):
+    """PT#76368: a captured step must not freeze the step count or the rate."""
+    needs(device, "adamw")
+    params, same = parameters(device), parameters(device)
+    rate = torch.tensor(1e-2, device=device)
+    optimizer = tct.AdamW(params, lr=rate, capturable=True)
+    other = torch.optim.AdamW(same, lr=1e-2)
+    for p, q in zip(params, same):
+        p.grad, q.grad = (torch.full_like(p, 0.3) for _ in range(2))
+    run = capture(optimizer) if device == "cuda" else optimizer.step
+    for _ in range(optimizer_steps(optimizer)):
+        other.step()
+    for factor in (1.0, 0.5, 0.25):
+        rate.fill_(1e-2 * factor)
+        other.param_groups[0]["lr"] = 1e-2 * factor
+        run()
+        other.step()
+    for p, q in zip(params, same):
+        assert error(p, q) < 3e-6
+    assert optimizer_steps(optimizer) == other.state[same[0]]["step"]
+
+
+def optimizer_steps(optimizer) -> int:
+    states = list(optimizer.state.values())
+    return int(states[0]["step"]) if states else 0
+
+
+def capture(optimizer):
+    """The optimizer's step as a CUDA graph, after one step on a side stream."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        optimizer.step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        optimizer.step()
+    return graph.replay
+
+
 def test_a_transposed_parameter_is_updated():
     wide = randn("cpu", 4, 6)
     p, q = torch.nn.Parameter(wide.t()), torch.nn.Parameter(wide.t().contiguous())

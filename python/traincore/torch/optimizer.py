@@ -11,14 +11,17 @@ class AdamW(torch.optim.Optimizer):
     Parameters are f32 or bf16, gradients any float; moments are f32. The state has the names of torch.optim.AdamW
     (step, exp_avg, exp_avg_sq), so that state_dicts go both ways for f32 parameters. For bf16 parameters rounding is
     "nearest", which loses steps smaller than half a bf16 spacing, or "stochastic", keyed on (seed, step, index), so that
-    a resumed run repeats exactly. maximize and amsgrad are not served."""
+    a resumed run repeats exactly. maximize and amsgrad are not served.
+
+    capturable keeps the step on the device, and lr may then be an f32 scalar tensor there, so that a CUDA graph of the
+    step does not freeze them; all parameters of a group that have gradients then step together."""
 
     def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 1e-2, *, rounding: str = "nearest", seed: int = 0):  # fmt: skip
+                 weight_decay: float = 1e-2, *, rounding: str = "nearest", seed: int = 0, capturable: bool = False):  # fmt: skip
         if rounding not in ("nearest", "stochastic"):
             raise ValueError(f"AdamW: rounding is {rounding!r}, expected 'nearest' or 'stochastic'")
         for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
-            if not value >= 0:
+            if not isinstance(value, torch.Tensor) and not value >= 0:
                 raise ValueError(f"AdamW: {name} is {value}, but must be >= 0")
         defaults = {
             "lr": lr,
@@ -27,6 +30,7 @@ class AdamW(torch.optim.Optimizer):
             "weight_decay": weight_decay,
             "rounding": rounding,
             "seed": seed,
+            "capturable": capturable,
         }
         super().__init__(params, defaults)
 
@@ -53,12 +57,29 @@ class AdamW(torch.optim.Optimizer):
                 raise RuntimeError("AdamW: a gradient is sparse, but only dense gradients are served")
             state = self.state[p]
             if not state:
-                state["step"] = torch.zeros((), dtype=torch.float32)
+                state["step"] = self._as_step(torch.zeros(()), p, group)
                 state["exp_avg"] = torch.zeros(p.shape, dtype=torch.float32, device=p.device)
                 state["exp_avg_sq"] = torch.zeros(p.shape, dtype=torch.float32, device=p.device)
             state["step"] += 1
-            calls.setdefault((p.device, p.dtype, int(state["step"])), []).append(p)
+            step = None if group["capturable"] else int(state["step"])
+            calls.setdefault((p.device, p.dtype, step), []).append(p)
         return list(calls.values())
+
+    @staticmethod
+    def _as_step(step: torch.Tensor, p: torch.Tensor, group: dict) -> torch.Tensor:
+        """The step's own form: as torch.optim.AdamW has it on the host, or as the kernel reads it on the device."""
+        return step.to(p.device, torch.int64) if group["capturable"] else step.to("cpu", torch.float32)
+
+    @staticmethod
+    def _schedule(group: dict, step: torch.Tensor) -> dict:
+        """Step and rate as the call takes them."""
+        if not group["capturable"]:
+            return {"step": int(step), "lr": float(group["lr"])}
+        rate = group["lr"]
+        on_device = isinstance(rate, torch.Tensor)
+        return {"step_tensor": step} | (
+            {"lr_tensor": rate.to(step.device, torch.float32)} if on_device else {"lr": rate}
+        )
 
     def _step(self, group: dict, params: list[torch.Tensor], first_index: int) -> int:
         """One call; returns the index of the first element of the next one."""
@@ -67,9 +88,10 @@ class AdamW(torch.optim.Optimizer):
         dense = [p.data if p.is_contiguous() else p.data.contiguous() for p in params]
         ops.adamw(
             params=dense, grads=[p.grad.contiguous() for p in params], m=[s["exp_avg"] for s in state],
-            v=[s["exp_avg_sq"] for s in state], lr=float(group["lr"]), beta1=group["betas"][0], beta2=group["betas"][1],
-            eps=group["eps"], weight_decay=group["weight_decay"], step=int(state[0]["step"]), seed=group["seed"],
+            v=[s["exp_avg_sq"] for s in state], beta1=group["betas"][0], beta2=group["betas"][1],
+            eps=group["eps"], weight_decay=group["weight_decay"], seed=group["seed"],
             rounding="stochastic" if stochastic else "nearest", first_index=first_index if stochastic else 0,
+            **self._schedule(group, state[0]["step"]),
         )  # fmt: skip
         for p, updated in zip(params, dense):
             if updated.data_ptr() != p.data_ptr():
@@ -80,9 +102,12 @@ class AdamW(torch.optim.Optimizer):
         """Restores a state; moments stay f32 even of bf16 parameters."""
         super().load_state_dict(state_dict)
         saved = state_dict["state"]
-        order = [p for group in self.param_groups for p in group["params"]]
-        indices = [i for group in state_dict["param_groups"] for i in group["params"]]
-        for index, p in zip(indices, order):
-            for name in ("exp_avg", "exp_avg_sq"):
-                if index in saved:
-                    self.state[p][name] = saved[index][name].to(device=p.device, dtype=torch.float32).clone()
+        indices = (i for group in state_dict["param_groups"] for i in group["params"])
+        for group in self.param_groups:
+            for p, index in zip(group["params"], indices):
+                if index not in saved:
+                    continue
+                state = self.state[p]
+                state["step"] = self._as_step(state["step"], p, group).clone()
+                for name in ("exp_avg", "exp_avg_sq"):
+                    state[name] = saved[index][name].to(device=p.device, dtype=torch.float32).clone()
