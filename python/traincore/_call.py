@@ -25,7 +25,7 @@ def _offsets(offsets: tuple[int, ...]):
 
 def _blame(pass_: Pass, name: str, error: Exception) -> Exception:
     """The same kind of error, naming pass and argument."""
-    kind = next((k for k in (TypeError, ValueError, errors.Unsupported) if isinstance(error, k)), errors.Error)
+    kind = next((k for k in (TypeError, ValueError, MemoryError, errors.Unsupported) if isinstance(error, k)), errors.Error)
     return kind(f"{pass_.name}: {name}: {error}")
 
 
@@ -59,11 +59,11 @@ class Arguments:
             packed = self._find_wrong_scalar()
         self.memory = pass_.args_type.from_buffer_copy(packed)
         self.first = None  # name and value of the first array
-        self.views: dict[str, _arrays.View] = {}  # of all other arrays
         self.capsules: list = []  # of plain NumPy and torch arrays, with their places and names
         self.offsets: list[int] = []
         self.plain: list[str] = []
-        self.kept: list = []
+        self.views: dict[str, _arrays.View] = {}  # of all other arrays
+        self.kept: list = []  # alive until the call has returned
 
     def _encode(self, scalars: tuple) -> tuple:
         if not self.pass_.choices:
@@ -105,7 +105,7 @@ class Arguments:
                 self.plain.append(field.name)
                 return
             except Exception:
-                pass
+                pass  # read-only inputs, bool in old NumPy, ml_dtypes: read below, or refused there by name
         self._put_view(field.name, value, field.role != "in", self.memory, field.offset)
 
     def _put_view(self, name: str, value, written: bool, memory, offset: int) -> None:
@@ -204,7 +204,9 @@ class _NewOutputs:
             raise _blame(args.pass_, field.name, error) from None
 
     def _make_list(self, field: Field, wish) -> list:
-        like_field, arrays = next((f, v) for f, v in self.given.values() if f.is_list)
+        like_field, arrays = next(((f, v) for f, v in self.fields if f.is_list), (None, None))
+        if like_field is None:
+            raise ValueError("no list of arrays is given whose shapes it could have")
         views = [self.args.view(f"{like_field.name}[{i}]", a) for i, a in enumerate(arrays)]
         return [
             self.framework.empty(a, v.shape, v.dtype if wish is True else _dtypes.parse(wish))
