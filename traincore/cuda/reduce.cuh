@@ -14,7 +14,11 @@ struct Add {
 // A NaN wins, as in max() of the definition.
 struct Max {
   static constexpr float kNeutral = -__builtin_huge_valf();
-  __device__ __forceinline__ float operator()(float a, float b) const { return a != a || a > b ? a : b; }
+  __device__ __forceinline__ float operator()(float a, float b) const {
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+  }
 };
 
 template <class Op, int kLanes, int K>
@@ -123,6 +127,22 @@ __device__ __forceinline__ float max(Group& group, float x) {
   float value[1] = {x};
   group.template reduce<Max>(value);
   return value[0];
+}
+
+// The sum of x over a block of whole warps, for double and int64_t. Every thread gets the same bits.
+template <class T>
+__device__ __forceinline__ T block_sum(T x) {
+  __shared__ T warps[32];
+  const int in_warp = int(threadIdx.x) % 32;
+#pragma unroll
+  for (int o = 16; o > 0; o /= 2) x += __shfl_xor_sync(0xffffffffu, x, o);
+  __syncthreads();  // everyone has read the sum before this one
+  if (in_warp == 0) warps[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = in_warp < int(blockDim.x) / 32 ? warps[in_warp] : T(0);
+#pragma unroll
+  for (int o = 16; o > 0; o /= 2) x += __shfl_xor_sync(0xffffffffu, x, o);
+  return x;
 }
 
 }  // namespace tc::cuda

@@ -60,6 +60,31 @@ class RowsAhead {
   int tensors_, stages_;
 };
 
+// f(r, x) for the group's rows in turn, x(c, v) being the elements of row r, with the next rows on their way. A row that is
+// not wanted is not loaded, and has no x. For rows that are kept, launched with grid_of(plan, ahead).
+template <class Tile, class T, class Wanted, class F>
+__device__ __forceinline__ void for_rows_ahead(const typename Tile::Group& group, const Columns<Tile, T>& columns,
+                                               const Rows<const T>& rows, int stages, Wanted&& is_wanted, F&& f) {
+  RowsAhead<Tile, T> ahead(1, stages);
+  const int64_t first = group.first_row(), stride = group.row_stride();
+  const auto load = [&](int64_t r, bool wanted, int stage) {
+    if (wanted) ahead.load(columns, stage, 0, rows[r]);
+    ahead.commit();
+  };
+  const auto wanted = [&](int64_t r) { return r < rows.count && is_wanted(r); };
+  for (int s = 0; s + 1 < stages; ++s) load(first + s * stride, wanted(first + s * stride), s);
+  int stage = 0, last = stages - 1;
+  bool next = wanted(first + last * stride);  // asked a row early, so that no load waits for the answer
+  for (int64_t r = first; r < rows.count; r += stride) {
+    load(r + (stages - 1) * stride, next, last);
+    next = wanted(r + stages * stride);
+    ahead.wait();
+    f(r, [&](int, int v) { return ahead(stage, 0, v); });
+    last = stage;
+    stage = stage + 1 < stages ? stage + 1 : 0;
+  }
+}
+
 // This thread's part of a norm's gain, in f32 in shared memory of its own, for as many rows as the block works on.
 template <class Tile, class T>
 class KeptGain {

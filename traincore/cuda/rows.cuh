@@ -15,6 +15,9 @@ struct Columns {
   __device__ __forceinline__ Columns(const typename Tile::Group& group, int64_t cols_)
       : cols(int(cols_)), lane(group.lane()), size(group.size()) {}
 
+  // Whether the vector that holds column c is this thread's.
+  __device__ __forceinline__ bool has(int c) const { return c / kVec % size == lane; }
+
   // f(first column, which of this thread's vectors) for every vector of the row that is this thread's.
   template <class F>
   __device__ __forceinline__ void each(F&& f) const {

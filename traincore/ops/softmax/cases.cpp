@@ -88,6 +88,19 @@ std::vector<Case> bench() {
   return all;
 }
 
+std::vector<Case> bench_cuda() {
+  std::vector<Case> all;
+  for (const auto& [rows, cols] : {std::pair{32768, 1024},
+                                   {32768, 4096},
+                                   {16384, 8192},
+                                   {8192, 32768},
+                                   {2048, 131072},
+                                   {1024, 262144},
+                                   {16384, 50257}})
+    all.push_back(Case().dim("rows", rows).dim("cols", cols));
+  return all;
+}
+
 // Both gradients subtract a sum over the row: the magnitudes of their terms, largest over the tensor.
 template <class A, class F>
 testing::Terms gradient_terms(const A& a, F&& of_row) {
@@ -195,6 +208,7 @@ const testing::OpCases cases = {
                 {"log(softmax(x))", "log_softmax_forward", log_of_softmax},
                 {"y where exp(y) belongs", "log_softmax_backward", probability_not_exponentiated},
                 {"a masked row has a gradient", "log_softmax_backward", masked_row_has_gradient}},
+    .bench_cuda = bench_cuda,
 };
 
 }  // namespace tc::ops::softmax

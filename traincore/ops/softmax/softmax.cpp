@@ -14,6 +14,10 @@ void softmax_forward_cpu(const SoftmaxForward&, const tc_exec&);
 void softmax_backward_cpu(const SoftmaxBackward&, const tc_exec&);
 void log_softmax_forward_cpu(const LogSoftmaxForward&, const tc_exec&);
 void log_softmax_backward_cpu(const LogSoftmaxBackward&, const tc_exec&);
+void softmax_forward_cuda(const SoftmaxForward&, const tc_exec&);
+void softmax_backward_cuda(const SoftmaxBackward&, const tc_exec&);
+void log_softmax_forward_cuda(const LogSoftmaxForward&, const tc_exec&);
+void log_softmax_backward_cuda(const LogSoftmaxBackward&, const tc_exec&);
 
 namespace {
 
@@ -65,6 +69,7 @@ constexpr Pass list[] = {
      .args_size = sizeof(SoftmaxForward),
      .check = Erase<SoftmaxForward>::check<check_softmax_forward>,
      .cpu = Erase<SoftmaxForward>::run<softmax_forward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<SoftmaxForward>::run<softmax_forward_cuda>),
      .flops = Erase<SoftmaxForward>::flops<flops<SoftmaxForward, 7>>,
      .explain = Erase<SoftmaxForward>::explain<explain_forward<SoftmaxForward>>},
     {.name = "softmax_backward",
@@ -73,6 +78,7 @@ constexpr Pass list[] = {
      .args_size = sizeof(SoftmaxBackward),
      .check = Erase<SoftmaxBackward>::check<check_softmax_backward>,
      .cpu = Erase<SoftmaxBackward>::run<softmax_backward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<SoftmaxBackward>::run<softmax_backward_cuda>),
      .flops = Erase<SoftmaxBackward>::flops<flops<SoftmaxBackward, 4>>,
      .explain = Erase<SoftmaxBackward>::explain<explain_backward<SoftmaxBackward>>},
     {.name = "log_softmax_forward",
@@ -81,6 +87,7 @@ constexpr Pass list[] = {
      .args_size = sizeof(LogSoftmaxForward),
      .check = Erase<LogSoftmaxForward>::check<check_log_softmax_forward>,
      .cpu = Erase<LogSoftmaxForward>::run<log_softmax_forward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<LogSoftmaxForward>::run<log_softmax_forward_cuda>),
      .flops = Erase<LogSoftmaxForward>::flops<flops<LogSoftmaxForward, 6>>,
      .explain = Erase<LogSoftmaxForward>::explain<explain_forward<LogSoftmaxForward>>},
     {.name = "log_softmax_backward",
@@ -89,6 +96,7 @@ constexpr Pass list[] = {
      .args_size = sizeof(LogSoftmaxBackward),
      .check = Erase<LogSoftmaxBackward>::check<check_log_softmax_backward>,
      .cpu = Erase<LogSoftmaxBackward>::run<log_softmax_backward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<LogSoftmaxBackward>::run<log_softmax_backward_cuda>),
      .flops = Erase<LogSoftmaxBackward>::flops<flops<LogSoftmaxBackward, 4>>,
      .explain = Erase<LogSoftmaxBackward>::explain<explain_backward<LogSoftmaxBackward>>},
 };
