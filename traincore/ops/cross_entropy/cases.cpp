@@ -147,15 +147,22 @@ std::vector<Case> list(Effort effort) {
   return all;
 }
 
-std::vector<Case> bench() {
+std::vector<Case> bench_fused(std::initializer_list<std::pair<int64_t, int64_t>> sizes) {
   std::vector<Case> all;
-  for (const auto& [rows, classes] : {std::pair{2048, 32000}, {1024, 50257}, {16384, 256}})
+  for (const auto& [rows, classes] : sizes)
     all.push_back(with_reduction(TC_REDUCTION_MEAN)
                       .set("fuse_backward", 1)
                       .with({"dlogits"})
                       .alias("dlogits", "logits")
                       .dim("rows", rows)
                       .dim("classes", classes));
+  return all;
+}
+std::vector<Case> bench() { return bench_fused({{2048, 32000}, {1024, 50257}, {16384, 256}}); }
+// Every row counts, as in the peers' figures.
+std::vector<Case> bench_cuda() {
+  std::vector<Case> all = bench_fused({{16384, 32000}, {8192, 128256}, {4096, 262144}, {8192, 50257}, {262144, 256}});
+  for (Case& c : all) c.fill("target", testing::integers_below("classes"));
   return all;
 }
 
@@ -318,6 +325,7 @@ const testing::OpCases cases = {
                 {"logit_scale missing in the gradient", "cross_entropy_backward", scale_factor_dropped},
                 {"ignored rows have a gradient", "cross_entropy_backward", ignored_row_has_gradient}},
     .constant_inputs = {"class_weight", "normalizer"},
+    .bench_cuda = bench_cuda,
 };
 
 }  // namespace tc::ops::cross_entropy

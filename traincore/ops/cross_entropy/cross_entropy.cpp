@@ -11,6 +11,10 @@ using Backward = tcx_cross_entropy_backward_args;
 
 void forward_cpu(const Forward&, const tc_exec&);
 void backward_cpu(const Backward&, const tc_exec&);
+void forward_cuda(const Forward&, const tc_exec&);
+void backward_cuda(const Backward&, const tc_exec&);
+size_t forward_cuda_workspace(const Forward&, const tc_exec&);
+size_t backward_cuda_workspace(const Backward&, const tc_exec&);
 
 namespace {
 
@@ -95,7 +99,9 @@ constexpr Pass list[] = {
      .args_size = sizeof(Forward),
      .check = Erase<Forward>::check<check_forward>,
      .workspace = Erase<Forward>::workspace<carve_forward>,
+     .cuda_workspace = TC_IF_CUDA(Erase<Forward>::cuda_workspace<forward_cuda_workspace>),
      .cpu = Erase<Forward>::run<forward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>),
      .flops = Erase<Forward>::flops<forward_flops>,
      .explain = Erase<Forward>::explain<explain_forward>},
     {.name = "cross_entropy_backward",
@@ -104,7 +110,9 @@ constexpr Pass list[] = {
      .args_size = sizeof(Backward),
      .check = Erase<Backward>::check<check_backward>,
      .workspace = Erase<Backward>::workspace<carve_backward>,
+     .cuda_workspace = TC_IF_CUDA(Erase<Backward>::cuda_workspace<backward_cuda_workspace>),
      .cpu = Erase<Backward>::run<backward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>),
      .flops = Erase<Backward>::flops<backward_flops>,
      .explain = Erase<Backward>::explain<explain_backward>},
 };

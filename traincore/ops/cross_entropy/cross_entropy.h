@@ -16,7 +16,8 @@
  * Elements are f32; a row's sums add blocks of 4096 up in f64, and what is one value per row stays f64 until stored.
  *
  * Errors: INVALID_ARG, with nothing written, for a target that is neither ignore_index nor a class; no classes; an
- * option out of its range; class_weight with label_smoothing > 0.
+ * option out of its range; class_weight with label_smoothing > 0. On a GPU such a target sets TC_BAD_TARGET in
+ * exec.device_errors, and its row's loss and gradient are NaN.
  * Sources: Szegedy et al., "Rethinking the Inception Architecture", CVPR 2016, section 7 (smoothing);
  * Chowdhery et al., "PaLM", 2022, section 5 (z loss); Gemma Team, "Gemma 2", 2024, section 2 (soft cap). */
 #pragma once

@@ -1,0 +1,133 @@
+// Device code: what the losses over classes share: options, targets, the mean's normalizer, a row's gradient.
+#pragma once
+#include "traincore/cuda/indices.cuh"
+#include "traincore/cuda/math.cuh"
+#include "traincore/cuda/vec.cuh"
+
+namespace tc::cuda {
+
+// What the valid rows come to: a part per run of rows, summed where it is needed.
+struct TargetTotals {
+  double weight;
+  int64_t count;
+};
+inline constexpr int kTargetParts = 32;  // as many as a warp has lanes
+
+struct LossOptions {
+  AnyIndices target;
+  AnyVector class_weight;  // no data: every weight is 1
+  const float* normalizer;
+  const TargetTotals* totals;  // kTargetParts of them, or NULL
+  uint32_t* errors;
+  int64_t ignore_index;
+  int32_t classes;
+  bool is_mean;
+  float label_smoothing, z_loss, logit_scale, softcap;
+
+  __device__ __forceinline__ bool is_class(int64_t t) const { return t >= 0 && t < classes; }
+  __device__ __forceinline__ float weight(int64_t t) const {
+    if (!is_class(t)) return __builtin_nanf("");
+    return class_weight.data ? class_weight.load<1>(int(t))[0] : 1.0f;
+  }
+};
+
+// The options of a call's arguments; totals may be NULL where no mean over valid rows is taken.
+template <class A>
+LossOptions loss_options(const A& a, const TargetTotals* totals, const tc_exec& exec) {
+  return {AnyIndices(a.target),
+          {a.class_weight.data, a.class_weight.dtype},
+          static_cast<const float*>(a.normalizer.data),
+          totals,
+          exec.device_errors,
+          a.ignore_index,
+          static_cast<int>(a.logits.shape[a.logits.rank - 1]),
+          a.reduction == TC_REDUCTION_MEAN,
+          static_cast<float>(a.label_smoothing),
+          static_cast<float>(a.z_loss),
+          static_cast<float>(a.logit_scale),
+          static_cast<float>(a.softcap)};
+}
+// Whether a mean divides by the totals.
+template <class A>
+bool counts_targets(const A& a) {
+  return a.reduction == TC_REDUCTION_MEAN && !given(a.normalizer);
+}
+
+// Called by whole warps.
+__device__ __forceinline__ TargetTotals total_of(const TargetTotals* parts) {
+  TargetTotals all = parts[threadIdx.x % kTargetParts];
+#pragma unroll
+  for (int o = kTargetParts / 2; o > 0; o /= 2) {
+    all.weight += __shfl_xor_sync(0xffffffffu, all.weight, o);
+    all.count += __shfl_xor_sync(0xffffffffu, all.count, o);
+  }
+  return all;
+}
+// 1 / normalizer, or 0 where there is nothing to divide by; 1 where no mean is taken. Called by whole warps.
+__device__ __forceinline__ double inverse_normalizer(const LossOptions& o) {
+  if (!o.is_mean) return 1;
+  const double normalizer = o.normalizer ? double(*o.normalizer) : total_of(o.totals).weight;
+  return normalizer == 0 ? 0 : 1 / normalizer;
+}
+
+// u = softcap tanh(logit_scale x / softcap), or logit_scale x; as exact as T is.
+template <class T, bool kIsCapped>
+class Logit {
+ public:
+  __device__ __forceinline__ explicit Logit(const LossOptions& o)
+      : inner_(kIsCapped ? o.logit_scale / o.softcap : o.logit_scale),
+        cap_(o.softcap),
+        inverse_cap_(kIsCapped ? 1 / o.softcap : 0) {}
+  __device__ __forceinline__ float operator()(float x) const {
+    return kIsCapped ? cap_ * tanh_for<T>(inner_ * x) : inner_ * x;
+  }
+  // v du/dx / logit_scale.
+  __device__ __forceinline__ float times_slope(float v, float u) const {
+    if constexpr (!kIsCapped) return v;
+    const float ratio = u * inverse_cap_;
+    return v * fmaf(-ratio, ratio, 1);
+  }
+
+ private:
+  float inner_, cap_, inverse_cap_;
+};
+
+// dlogits of one row as a function of u.
+template <class T, bool kIsCapped>
+class LossGradient {
+ public:
+  // `dloss` is over the normalizer already.
+  __device__ __forceinline__ LossGradient(const LossOptions& o, float weight, float max, float log_sum,
+                                          float inverse_sum, float dloss)
+      : logit_(o), shift_(max) {
+    const float scale = dloss * o.logit_scale, kept = weight * (1 - o.label_smoothing);
+    of_exp_ = scale * (kept + o.label_smoothing + 2 * o.z_loss * (max + log_sum)) * inverse_sum;
+    uniform_ = scale * o.label_smoothing / float(o.classes);
+    at_target_ = scale * kept;
+  }
+  __device__ __forceinline__ float operator()(float u) const { return logit_.times_slope(of_softmax(u), u); }
+  __device__ __forceinline__ float of_target(float u) const {
+    return logit_.times_slope(of_softmax(u) - at_target_, u);
+  }
+
+ private:
+  __device__ __forceinline__ float of_softmax(float u) const {
+    return fmaf(exp_for<T>(u - shift_), of_exp_, -uniform_);
+  }
+  Logit<T, kIsCapped> logit_;
+  float shift_, of_exp_, uniform_, at_target_;
+};
+
+// Counts the valid rows: kTargetParts parts. A target that is no class is a valid row without weight.
+void total_targets(const LossOptions& options, TargetTotals* parts, const tc_exec& exec);
+
+// One value per row that is reduced to one; out NULL: not wanted.
+struct LossSum {
+  const float* rows;
+  float* out;
+};
+// out = sum of rows / normalizer, added in an order fixed by their number alone; valid_count from the totals, if given.
+void reduce_rows(const LossOptions& options, LossSum loss, LossSum z_loss_part, int64_t* valid_count,
+                 const tc_exec& exec);
+
+}  // namespace tc::cuda
