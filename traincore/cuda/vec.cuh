@@ -175,5 +175,22 @@ __device__ __forceinline__ void store_as(void* data, int32_t dtype, int64_t i, f
   else
     static_cast<f16*>(data)[i] = from_f32<f16>(x);
 }
+// The same for N elements from c on of a row that 16-byte accesses fit.
+template <class T, int N>
+__device__ __forceinline__ void store_wide(T* row, int c, const Floats<N>& x) {
+  constexpr int kPart = N < kWide<T> ? N : kWide<T>;
+#pragma unroll
+  for (int part = 0; part < N / kPart; ++part)
+    Pack<T, kPart>::from(floats<kPart>([&](int i) { return x[part * kPart + i]; })).store(row + c + part * kPart);
+}
+template <int N>
+__device__ __forceinline__ void store_as(void* row, int32_t dtype, int c, const Floats<N>& x) {
+  if (dtype == TC_DTYPE_F32)
+    store_wide(static_cast<float*>(row), c, x);
+  else if (dtype == TC_DTYPE_BF16)
+    store_wide(static_cast<bf16*>(row), c, x);
+  else
+    store_wide(static_cast<f16*>(row), c, x);
+}
 
 }  // namespace tc::cuda

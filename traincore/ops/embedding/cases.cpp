@@ -55,6 +55,11 @@ std::vector<Case> bench() {
   return {sized({64, 1024}, 4096, 768).fill("ids", any), sized({16, 1024}, 4096, 4096).fill("ids", any)};
 }
 
+std::vector<Case> bench_cuda() {
+  const auto any = testing::integers_below("vocab");
+  return {sized({64, 1024}, 32000, 2048).fill("ids", any), sized({16, 1024}, 128256, 4096).fill("ids", any)};
+}
+
 testing::Terms backward_terms(std::string_view, const void* exact_args) {
   const auto& a = *static_cast<const Backward*>(exact_args);
   const Indices ids(a.ids);
@@ -122,6 +127,7 @@ const testing::OpCases cases = {
                 {"dweight averaged over occurrences", "embedding_backward", averaged_over_occurrences},
                 {"accumulate ignored", "embedding_backward", accumulate_ignored},
                 {"rows that no id names left as they were", "embedding_backward", unnamed_rows_left}},
+    .bench_cuda = bench_cuda,
 };
 
 }  // namespace tc::ops::embedding

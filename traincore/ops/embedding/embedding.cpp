@@ -13,6 +13,9 @@ using Backward = tcx_embedding_backward_args;
 
 void forward_cpu(const Forward&, const tc_exec&);
 void backward_cpu(const Backward&, const tc_exec&);
+void forward_cuda(const Forward&, const tc_exec&);
+void backward_cuda(const Backward&, const tc_exec&);
+size_t backward_cuda_workspace(const Backward&, const tc_exec&);
 
 namespace {
 
@@ -48,6 +51,7 @@ constexpr Pass list[] = {
      .args_size = sizeof(Forward),
      .check = Erase<Forward>::check<check_forward>,
      .cpu = Erase<Forward>::run<forward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>),
      .bytes = Erase<Forward>::bytes<bytes_forward>},
     {.name = "embedding_backward",
      .formula = "dweight[v] = sum of dy[r] over rows r with ids[r] = v",
@@ -55,7 +59,9 @@ constexpr Pass list[] = {
      .args_size = sizeof(Backward),
      .check = Erase<Backward>::check<check_backward>,
      .workspace = Erase<Backward>::workspace<carve_backward>,
-     .cpu = Erase<Backward>::run<backward_cpu>},
+     .cuda_workspace = TC_IF_CUDA(Erase<Backward>::cuda_workspace<backward_cuda_workspace>),
+     .cpu = Erase<Backward>::run<backward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>)},
 };
 
 }  // namespace

@@ -4,7 +4,8 @@
  *
  * weight, y and dy share one dtype (f32, bf16, f16); dweight may have any of them; the sum is in f32, with one cast at
  * the end. Rows of dweight that no id names become 0, or keep their values when accumulating.
- * An id outside [0, vocab) is refused before anything is written. */
+ * An id outside [0, vocab) is refused before anything is written; on a GPU it sets TC_BAD_ID in exec.device_errors, and
+ * its row of y is NaN, its row of dy left out. */
 #pragma once
 #include "traincore/core/call.h"
 
