@@ -71,6 +71,13 @@ std::vector<Case> bench() {
   return all;
 }
 
+std::vector<Case> bench_cuda() {
+  std::vector<Case> all;
+  for (const Shapes& shapes : {Shapes(16, {4096, 4096}), Shapes{{1 << 28}}, crowd(3000)})
+    all.push_back(base(shapes).fill("clip", testing::constant(-1)));
+  return all;
+}
+
 // Wrong kernels that the cases must catch.
 void first_tensor_only(const void* p) {
   Norm a = *static_cast<const Norm*>(p);
@@ -126,6 +133,7 @@ const testing::OpCases cases = {
                 {"small gradients amplified to max_norm", "grad_norm", small_gradients_amplified},
                 {"scale forgotten", "grad_norm", scale_forgotten},
                 {"factor applied twice", "clip", clipped_twice}},
+    .bench_cuda = bench_cuda,
 };
 
 }  // namespace tc::ops::grad_norm

@@ -11,6 +11,9 @@ using Clip = tcx_clip_args;
 
 void norm_cpu(const Norm&, const tc_exec&);
 void clip_cpu(const Clip&, const tc_exec&);
+void norm_cuda(const Norm&, const tc_exec&);
+void clip_cuda(const Clip&, const tc_exec&);
+size_t norm_cuda_workspace(const Norm&, const tc_exec&);
 
 namespace {
 
@@ -40,13 +43,16 @@ constexpr Pass list_of_passes[] = {
      .args_size = sizeof(Norm),
      .check = Erase<Norm>::check<check_norm>,
      .workspace = Erase<Norm>::workspace<carve_norm>,
-     .cpu = Erase<Norm>::run<norm_cpu>},
+     .cuda_workspace = TC_IF_CUDA(Erase<Norm>::cuda_workspace<norm_cuda_workspace>),
+     .cpu = Erase<Norm>::run<norm_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Norm>::run<norm_cuda>)},
     {.name = "clip",
      .formula = "grads = clip grads",
      .fields = clip_fields,
      .args_size = sizeof(Clip),
      .workspace = Erase<Clip>::workspace<carve_clip>,
-     .cpu = Erase<Clip>::run<clip_cpu>},
+     .cpu = Erase<Clip>::run<clip_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Clip>::run<clip_cuda>)},
 };
 
 }  // namespace
