@@ -16,8 +16,9 @@ from .errors import Error
 
 _BITS = {
     1: "a target was neither a class nor ignore_index",
-    2: "a position or token id was outside its table",
+    2: "a position was outside its table",
     4: "cu_seqlens was not a rising sequence from 0 to the length",
+    16: "a token id was outside the vocabulary",
 }
 _OK, _ALREADY_INITIALIZED = 0, -2
 
@@ -44,7 +45,8 @@ def check_device_errors() -> None:
         how = Exec(size=ctypes.sizeof(Exec), stream=framework.stream(flags), device_errors=address)
         found |= _read_errors(how)
     if found:
-        raise ValueError("on the GPU, " + "; ".join(said for bit, said in _BITS.items() if found & bit))
+        said = [_BITS.get(1 << i, f"error bit {1 << i}") for i in range(32) if found >> i & 1]
+        raise ValueError("on the GPU, " + "; ".join(said))
 
 
 def _read_errors(how: Exec) -> int:
