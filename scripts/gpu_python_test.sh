@@ -3,10 +3,10 @@
 #   scripts/gpu_python_test.sh [FOLDER with libtraincore.so] [FOLDER for the results]
 # Builds nothing; needs python3 with numpy, pytest and torch. Exit status 1 if any test fails.
 set -uo pipefail
-tree=${1:-build/cuda}
+tree=$(realpath "${1:-build/cuda}")
 results=${2:-bench/results}
 export LD_LIBRARY_PATH=$tree:$tree/cli:${LD_LIBRARY_PATH:-}
-export TRAINCORE_LIBRARY=$tree/libtraincore.so TRAINCORE_TOOL=$PWD/$tree/traincore
+export TRAINCORE_LIBRARY=$tree/libtraincore.so TRAINCORE_TOOL=$tree/traincore
 export PYTHONPATH=$PWD/python PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 mkdir -p "$results"
 status=0
