@@ -25,7 +25,9 @@ def _offsets(offsets: tuple[int, ...]):
 
 def _blame(pass_: Pass, name: str, error: Exception) -> Exception:
     """The same kind of error, naming pass and argument."""
-    kind = next((k for k in (TypeError, ValueError, MemoryError, errors.Unsupported) if isinstance(error, k)), errors.Error)
+    kind = next(
+        (k for k in (TypeError, ValueError, MemoryError, errors.Unsupported) if isinstance(error, k)), errors.Error
+    )
     return kind(f"{pass_.name}: {name}: {error}")
 
 

@@ -65,9 +65,14 @@ def _context() -> int:
     return context.value
 
 
+def gpu_count() -> int:
+    """GPUs that Buffers may be on; 0 for a build without CUDA, or of a few ops without the kit."""
+    return lib.tc_cuda_device_count() if hasattr(lib, "tc_cuda_device_count") else 0
+
+
 def require_gpu() -> None:
     """Raises where there is no GPU, or the library was built without."""
-    if lib.tc_cuda_device_count() <= 0:
+    if gpu_count() <= 0:
         raise Error("there is no GPU that this library can use: none is visible, or it was built without CUDA")
 
 

@@ -54,6 +54,8 @@ def _find(name: str) -> pathlib.Path:
 
 _path = _find(os.path.basename(os.environ.get("TRAINCORE_LIBRARY", "libtraincore.so.0")))
 lib = ctypes.CDLL(str(_path))
+if not hasattr(lib, "tc_schema"):
+    raise ImportError(f"traincore: {_path} is older than this package; build it again")
 _with_interpreter_lock = ctypes.PyDLL(str(_path))
 
 lib.tc_schema.restype = ctypes.c_char_p
