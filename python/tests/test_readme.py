@@ -14,3 +14,8 @@ def test_python_blocks_run(root, page):
         if "import torch" in block and importlib.util.find_spec("torch") is None:
             continue
         exec(compile(block, page, "exec"), {})
+
+
+def test_the_example_runs(root, capsys):
+    exec(compile((root / "examples/hello.py").read_text(), "hello.py", "exec"), {})
+    assert "refused: rmsnorm_forward: eps is 0, but must be > 0" in capsys.readouterr().out
