@@ -9,6 +9,7 @@ namespace tc::ops::add {
 using Args = tcx_add_args;
 
 void add_cpu(const Args&, const tc_exec&);
+void add_cuda(const Args&, const tc_exec&);
 
 namespace {
 
@@ -31,6 +32,7 @@ constexpr Pass list[] = {
      .fields = fields,
      .args_size = sizeof(Args),
      .cpu = Erase<Args>::run<add_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Args>::run<add_cuda>),
      .explain = Erase<Args>::explain<explain>},
 };
 

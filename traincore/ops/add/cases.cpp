@@ -47,6 +47,12 @@ std::vector<Case> bench() {
   return all;
 }
 
+std::vector<Case> bench_cuda() {
+  std::vector<Case> all;
+  for (const int32_t y : kDtypes) all.push_back(Case().dim("dims", {16384, 8192}).dtype("y", y));
+  return all;
+}
+
 // The sum can cancel: the magnitudes of its two terms.
 testing::Terms terms(std::string_view, const void* exact_args) {
   const auto& args = *static_cast<const Args*>(exact_args);
@@ -87,6 +93,7 @@ const testing::OpCases cases = {
     .mutants = {{"alpha and beta forgotten", "add", coefficients_forgotten},
                 {"alpha and beta exchanged", "add", coefficients_exchanged},
                 {"b read as if dense", "add", dense_reading}},
+    .bench_cuda = bench_cuda,
 };
 
 }  // namespace tc::ops::add

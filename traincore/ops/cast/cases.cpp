@@ -46,6 +46,12 @@ std::vector<Case> bench() {
   return all;
 }
 
+std::vector<Case> bench_cuda() {
+  std::vector<Case> all;
+  for (const int32_t y : kDtypes) all.push_back(to(y).dim("dims", {16384, 8192}));
+  return all;
+}
+
 // Wrong kernels that the cases must catch: the right one, then its result bent.
 void dense_reading(const void* p) {
   tcx_cast_args a = *static_cast<const tcx_cast_args*>(p);
@@ -77,6 +83,7 @@ const testing::OpCases cases = {
     .mutants = {{"x read as if dense", "cast", dense_reading},
                 {"subnormals flushed to zero", "cast", lost_subnormals},
                 {"last element missed", "cast", last_element_missed}},
+    .bench_cuda = bench_cuda,
 };
 
 }  // namespace tc::ops::cast

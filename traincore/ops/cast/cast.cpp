@@ -8,6 +8,7 @@ namespace tc::ops::cast {
 using Args = tcx_cast_args;
 
 void cast_cpu(const Args&, const tc_exec&);
+void cast_cuda(const Args&, const tc_exec&);
 
 namespace {
 
@@ -21,7 +22,8 @@ constexpr Pass list[] = {
      .formula = "y = x, rounded to nearest even in y's dtype",
      .fields = fields,
      .args_size = sizeof(Args),
-     .cpu = Erase<Args>::run<cast_cpu>},
+     .cpu = Erase<Args>::run<cast_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Args>::run<cast_cuda>)},
 };
 
 }  // namespace

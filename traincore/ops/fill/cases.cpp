@@ -37,6 +37,12 @@ std::vector<Case> bench() {
   return all;
 }
 
+std::vector<Case> bench_cuda() {
+  std::vector<Case> all;
+  for (const int32_t y : kDtypes) all.push_back(to(y).dim("dims", {16384, 8192}));
+  return all;
+}
+
 // Wrong kernels that the cases must catch.
 void dense_writing(const void* p) {
   tcx_fill_args a = *static_cast<const tcx_fill_args*>(p);
@@ -66,6 +72,7 @@ const testing::OpCases cases = {
     .mutants = {{"gaps between rows written", "fill", dense_writing},
                 {"value taken as an integer", "fill", whole_numbers_only},
                 {"last element missed", "fill", last_element_missed}},
+    .bench_cuda = bench_cuda,
 };
 
 }  // namespace tc::ops::fill

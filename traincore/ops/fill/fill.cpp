@@ -8,6 +8,7 @@ namespace tc::ops::fill {
 using Args = tcx_fill_args;
 
 void fill_cpu(const Args&, const tc_exec&);
+void fill_cuda(const Args&, const tc_exec&);
 
 namespace {
 
@@ -21,7 +22,8 @@ constexpr Pass list[] = {
      .formula = "y = value",
      .fields = fields,
      .args_size = sizeof(Args),
-     .cpu = Erase<Args>::run<fill_cpu>},
+     .cpu = Erase<Args>::run<fill_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Args>::run<fill_cuda>)},
 };
 
 }  // namespace

@@ -48,6 +48,12 @@ std::vector<Case> bench() {
   return all;
 }
 
+std::vector<Case> bench_cuda() {
+  std::vector<Case> all;
+  for (const Case& law : {uniform(), normal(), bernoulli()}) all.push_back(Case(law).dim("dims", {16384, 8192}));
+  return all;
+}
+
 // Wrong kernels that the cases must catch.
 void stream_forgotten(const void* p) {
   Args a = *static_cast<const Args*>(p);
@@ -89,6 +95,7 @@ const testing::OpCases cases = {
                 {"truncation forgotten", "random", truncation_forgotten},
                 {"variance taken for standard deviation", "random", variance_for_deviation},
                 {"the counter starts anew in every block", "random", counter_restarts}},
+    .bench_cuda = bench_cuda,
 };
 
 }  // namespace tc::ops::random

@@ -8,6 +8,7 @@ namespace tc::ops::random {
 using Args = tcx_random_args;
 
 void random_cpu(const Args&, const tc_exec&);
+void random_cuda(const Args&, const tc_exec&);
 
 namespace {
 
@@ -45,7 +46,8 @@ constexpr Pass list[] = {
      .fields = fields,
      .args_size = sizeof(Args),
      .check = Erase<Args>::check<check>,
-     .cpu = Erase<Args>::run<random_cpu>},
+     .cpu = Erase<Args>::run<random_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Args>::run<random_cuda>)},
 };
 
 }  // namespace
