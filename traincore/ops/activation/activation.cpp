@@ -10,6 +10,8 @@ using Backward = tcx_activation_backward_args;
 
 void forward_cpu(const Forward&, const tc_exec&);
 void backward_cpu(const Backward&, const tc_exec&);
+void forward_cuda(const Forward&, const tc_exec&);
+void backward_cuda(const Backward&, const tc_exec&);
 
 namespace {
 
@@ -48,13 +50,15 @@ constexpr Pass list[] = {
      .fields = forward_fields,
      .args_size = sizeof(Forward),
      .check = Erase<Forward>::check<check_forward>,
-     .cpu = Erase<Forward>::run<forward_cpu>},
+     .cpu = Erase<Forward>::run<forward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>)},
     {.name = "activation_backward",
      .formula = "dgate = dy (up) act'(gate); dup = dy act(gate); y = act(gate) (up)",
      .fields = backward_fields,
      .args_size = sizeof(Backward),
      .check = Erase<Backward>::check<check_backward>,
-     .cpu = Erase<Backward>::run<backward_cpu>},
+     .cpu = Erase<Backward>::run<backward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>)},
 };
 
 }  // namespace

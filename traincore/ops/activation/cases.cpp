@@ -64,6 +64,17 @@ std::vector<Case> bench() {
   return all;
 }
 
+std::vector<Case> bench_cuda() {
+  std::vector<Case> all;
+  const auto large = [&](const Case& c) { all.push_back(Case(c).dim("rows", 16384).dim("cols", 14336)); };
+  for (const int kind : {TC_ACTIVATION_SILU, TC_ACTIVATION_GELU_TANH, TC_ACTIVATION_GELU_ERF, TC_ACTIVATION_RELU2})
+    large(Case().set("kind", kind).with({"up", "dgate", "dup"}));
+  large(gated(TC_ACTIVATION_SILU));
+  for (const int kind : {TC_ACTIVATION_SILU, TC_ACTIVATION_GELU_TANH, TC_ACTIVATION_TANH}) large(unary(kind));
+  all.push_back(gated(TC_ACTIVATION_SILU).dim("rows", 16384).dim("cols", 14331));
+  return all;
+}
+
 // Wrong kernels that the cases must catch: the right one, then its arguments or its result bent.
 void erf_form_of_gelu(const void* p) {
   Forward a = *static_cast<const Forward*>(p);
@@ -114,6 +125,7 @@ const testing::OpCases cases = {
                 {"dgate without the factor up", "activation_backward", up_forgotten},
                 {"slope of relu at 0 taken as 1", "activation_backward", slope_of_relu_at_zero},
                 {"dup = dy gate", "activation_backward", dup_without_activation}},
+    .bench_cuda = bench_cuda,
 };
 
 }  // namespace tc::ops::activation
