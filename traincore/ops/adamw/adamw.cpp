@@ -9,6 +9,8 @@ namespace tc::ops::adamw {
 using Args = tcx_adamw_args;
 
 void adamw_cpu(const Args&, const tc_exec&);
+void adamw_cuda(const Args&, const tc_exec&);
+size_t adamw_cuda_workspace(const Args&, const tc_exec&);
 
 namespace {
 
@@ -86,7 +88,9 @@ constexpr Pass list_of_passes[] = {
      .args_size = sizeof(Args),
      .check = Erase<Args>::check<check>,
      .workspace = Erase<Args>::workspace<carve>,
-     .cpu = Erase<Args>::run<adamw_cpu>},
+     .cuda_workspace = TC_IF_CUDA(Erase<Args>::cuda_workspace<adamw_cuda_workspace>),
+     .cpu = Erase<Args>::run<adamw_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Args>::run<adamw_cuda>)},
 };
 
 }  // namespace

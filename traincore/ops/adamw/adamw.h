@@ -17,6 +17,7 @@
  * lr, step, clip and found_inf are each a number or, so that a captured graph does not freeze them, a scalar tensor.
  * found_inf != 0 (grad_norm's nonfinite): nothing is written at all, and the caller does not count the step.
  * Otherwise non-finite gradients reach the parameters. m, v and step are the caller's to keep.
+ * On a GPU a bad lr_tensor or step_tensor sets TC_BAD_SCALAR in exec.device_errors, and nothing is written.
  * Not served, KERNEL_NOT_FOUND: L2 decay (added to the gradient), maximize, amsgrad.
  * Errors, INVALID_ARG: step < 1, a beta outside [0, 1), eps too small for f32, a number and its tensor both given, an
  * option without the parameters it is for.
@@ -27,6 +28,7 @@
 TC_C_BEGIN
 enum { TC_ROUND_NEAREST = 0, TC_ROUND_STOCHASTIC = 1 };
 enum { TC_DECAY_DECOUPLED = 0, TC_DECAY_L2 = 1 };
+enum { TC_BAD_SCALAR = 8 }; /* of exec.device_errors: lr_tensor or step_tensor held what lr or step may not be */
 
 typedef struct tcx_adamw_args {
   uint32_t size;           /* sizeof(tcx_adamw_args); use tcx_adamw_args_default()                         */

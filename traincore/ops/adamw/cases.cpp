@@ -112,6 +112,13 @@ std::vector<Case> bench() {
   return {large, Case(large).with({"copy_out"}).dtype("copy_out", TC_DTYPE_BF16), base(crowd(3000))};
 }
 
+std::vector<Case> bench_cuda() {
+  const Case large = base({{1 << 28}}), layers = base(Shapes(16, {4096, 4096}));
+  return {large, split(large),
+          Case(layers).with({"copy_out"}).dtype("copy_out", TC_DTYPE_BF16).dtype("grads", TC_DTYPE_BF16),
+          Case(layers).dtype("params", TC_DTYPE_BF16).set("rounding", TC_ROUND_STOCHASTIC).set("seed", 5)};
+}
+
 // Each new value is a difference that can cancel: the magnitudes of its terms, the old ones bounded through the new.
 testing::Terms terms(std::string_view field, const void* exact_args) {
   const auto& a = *static_cast<const Args*>(exact_args);
@@ -179,6 +186,7 @@ const testing::OpCases cases = {
                 {"clip forgotten", "adamw", clip_forgotten},
                 {"eps inside the root", "adamw", eps_inside_the_root},
                 {"found_inf ignored", "adamw", found_inf_ignored}},
+    .bench_cuda = bench_cuda,
 };
 
 }  // namespace tc::ops::adamw

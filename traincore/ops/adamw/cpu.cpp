@@ -21,25 +21,6 @@ using namespace tc::HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): the
 
 constexpr int64_t kChunk = 512;  // with its moments in the first-level cache
 
-// What the numbers of a call come to, each rounded once.
-struct Coefficients {
-  float clip, beta1, rest1, beta2, rest2, scale_v, eps, rate, decay;
-};
-Coefficients coefficients_of(const tcx_adamw_args& a, double lr, double clip, int64_t step) {
-  const auto t = static_cast<double>(step);
-  const double bias1 = 1 - std::pow(a.beta1, t), bias2 = 1 - std::pow(a.beta2, t);
-  const auto rounded = [](double x) { return static_cast<float>(x); };
-  return {.clip = rounded(clip),
-          .beta1 = rounded(a.beta1),
-          .rest1 = rounded(1 - a.beta1),
-          .beta2 = rounded(a.beta2),
-          .rest2 = rounded(1 - a.beta2),
-          .scale_v = rounded(1 / std::sqrt(bias2)),
-          .eps = rounded(a.eps),
-          .rate = rounded(lr / bias1),
-          .decay = rounded(lr * a.weight_decay)};
-}
-
 HWY_INLINE void update(const Coefficients& c, const float* grads, int64_t n, float* params, float* m, float* v) {
   for_row(n, [&](auto at) HWY_ATTR {
     const V g = hn::Mul(set(c.clip), at.load(grads));
@@ -142,6 +123,7 @@ void adamw_cpu(const tcx_adamw_args& a, const tc_exec& exec) {
   const int64_t step = given(a.step_tensor) ? *static_cast<const int64_t*>(a.step_tensor.data) : a.step;
   require(lr >= 0 && std::isfinite(lr), "adamw: lr_tensor holds {}, but must be finite and >= 0", lr);
   require(step >= 1, "adamw: step_tensor holds {}, but must be >= 1: the first step is 1", step);
+  if (a.params_count == 0) return;  // a call without tensors is on no device, and its workspace may be a GPU's
   HWY_DYNAMIC_DISPATCH(run)(a, exec, lr, clip, step);
 }
 
