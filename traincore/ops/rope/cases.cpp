@@ -118,6 +118,18 @@ std::vector<Case> bench() {
   return all;
 }
 
+std::vector<Case> bench_cuda() {
+  std::vector<Case> all;
+  const auto add = [&](const Case& c) { all.push_back(Case(c).dtype("cos", TC_DTYPE_F32).dtype("sin", TC_DTYPE_F32)); };
+  const auto q_and_k = [](Case c) { return c.with({"k", "k_out", "dk_out", "dk"}); };
+  const Sizes llama = {{4}, 32, 8, 8192, 128, 64};
+  for (const int pairing : {TC_ROPE_HALF, TC_ROPE_INTERLEAVED}) add(q_and_k(plain(pairing, llama)));
+  add(gathered(q_and_k(plain(TC_ROPE_HALF, llama)), 8192));
+  add(q_and_k(plain(TC_ROPE_HALF, {{4}, 32, 8, 8192, 128, 32})));
+  add(whole(TC_ROPE_HALF, {{4}, 32, 8, 8192, 128, 64}));
+  return all;
+}
+
 // Both terms of every sum behind dcos and dsin; elsewhere an output is a sum of two terms of its own size.
 testing::Terms backward_terms(std::string_view field, const void* exact_args) {
   const auto& a = *static_cast<const Backward*>(exact_args);
@@ -192,6 +204,7 @@ const testing::OpCases cases = {
                 {"suffix of a partial rotation not copied", "rope_forward", suffix_not_copied},
                 {"gradient turned forwards", "rope_backward", turned_forwards},
                 {"k left out of dcos and dsin", "rope_backward", k_left_out_of_tables}},
+    .bench_cuda = bench_cuda,
 };
 
 }  // namespace tc::ops::rope

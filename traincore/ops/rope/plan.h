@@ -18,7 +18,9 @@ struct Heads {
     heads = extent(3), seq = extent(2), dim = extent(1);
     head_stride = stride(3), seq_stride = stride(2);
   }
-  T* at(int64_t b, int64_t head, int64_t s) const { return batch[b] + head * head_stride + s * seq_stride; }
+  TC_ALWAYS_INLINE TC_HD T* at(int64_t b, int64_t head, int64_t s) const {
+    return batch[b] + head * head_stride + s * seq_stride;
+  }
 };
 
 // Which row of the tables turns position s of sequence b.

@@ -11,6 +11,8 @@ using Backward = tcx_rope_backward_args;
 
 void forward_cpu(const Forward&, const tc_exec&);
 void backward_cpu(const Backward&, const tc_exec&);
+void forward_cuda(const Forward&, const tc_exec&);
+void backward_cuda(const Backward&, const tc_exec&);
 
 namespace {
 
@@ -113,14 +115,16 @@ constexpr Pass list[] = {
      .fields = forward_fields,
      .args_size = sizeof(Forward),
      .check = Erase<Forward>::check<check_forward>,
-     .cpu = Erase<Forward>::run<forward_cpu>},
+     .cpu = Erase<Forward>::run<forward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>)},
     {.name = "rope_backward",
      .formula = "dx1 = g1 cos + g2 sin; dx2 = g2 cos - g1 sin; dcos = sum g1 x1 + g2 x2; dsin = sum g2 x1 - g1 x2",
      .fields = backward_fields,
      .args_size = sizeof(Backward),
      .check = Erase<Backward>::check<check_backward>,
      .workspace = Erase<Backward>::workspace<carve_backward>,
-     .cpu = Erase<Backward>::run<backward_cpu>},
+     .cpu = Erase<Backward>::run<backward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>)},
 };
 
 }  // namespace

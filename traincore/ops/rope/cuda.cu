@@ -1,0 +1,187 @@
+// The rotation of q and k on the GPU. A thread turns the same two vectors of several heads at one position, so that their
+// angles are read once and kept in registers.
+#include "traincore/core/dispatch.h"
+#include "traincore/cuda/elements.h"
+#include "traincore/cuda/launch.h"
+#include "traincore/cuda/row_launch.h"
+#include "traincore/ops/rope/cuda_tables.cuh"
+#include "traincore/ops/rope/plan.h"
+
+namespace tc::ops::rope {
+
+void table_gradients_cuda(const tcx_rope_backward_args& a, const tc_exec& exec);
+
+namespace {
+
+using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabulary of GPU kernels
+
+constexpr int kHeads = 4;  // of a thread
+
+// One of q and k, on its way in and out. Group g of its heads is g, g + groups, g + 2 groups, ...
+template <class T>
+struct Side {
+  Heads<const T> in;
+  Heads<T> out;
+  int64_t groups;
+  Side(const tc_tensor& from, const tc_tensor& to) : in(from), out(to), groups((out.heads + kHeads - 1) / kHeads) {}
+};
+
+template <class T>
+struct TurnArgs {
+  Side<T> sides[2];  // q and k
+  AnyTable cos, sin;
+  TableRows table_rows;
+  float direction;      // 1, or -1 for the transpose
+  bool heads_in_a_row;  // neighbours in memory are heads of one position, not positions of one head
+  int64_t seq, half;
+  int64_t lanes, turning;  // threads of a row, and those of them that turn; the others copy
+  int64_t items;
+  uint32_t* errors;
+};
+
+struct Item {
+  int64_t lane, group, b, s;
+};
+template <class Index, class T>
+__device__ __forceinline__ Item item_at(const TurnArgs<T>& a, Index i) {
+  const Index groups = Index(a.sides[0].groups + a.sides[1].groups), seq = Index(a.seq), lanes = Index(a.lanes);
+  const Index row = i / lanes, inner = a.heads_in_a_row ? groups : seq, outer = a.heads_in_a_row ? seq : groups;
+  const Index rest = row / inner, at_inner = row - rest * inner, b = rest / outer, at_outer = rest - b * outer;
+  return {int64_t(i - row * lanes), int64_t(a.heads_in_a_row ? at_inner : at_outer), int64_t(b),
+          int64_t(a.heads_in_a_row ? at_outer : at_inner)};
+}
+
+// f(j, from, to) for the heads of a group that there are.
+template <class T, class F>
+__device__ __forceinline__ void each_head(const Side<T>& side, int64_t group, int64_t b, int64_t s, F&& f) {
+  const T* const from = side.in.at(b, group, s);
+  T* const to = side.out.at(b, group, s);
+#pragma unroll
+  for (int j = 0; j < kHeads; ++j)
+    if (group + j * side.groups < side.out.heads)
+      f(j, from + j * side.groups * side.in.head_stride, to + j * side.groups * side.out.head_stride);
+}
+
+// The angles of two vectors of a row. Halves: those of the pairs that the vectors make together. Interleaved: those of the
+// first vector's pairs, then those of the second's.
+template <int kVec, bool kInterleaved>
+__device__ __forceinline__ Floats<kVec> angles(const AnyTable& table, int64_t row, int64_t lane, int64_t half) {
+  if (row < 0) return floats<kVec>([](int) { return __int_as_float(0x7fc00000); });
+  if constexpr (!kInterleaved || kVec == 1) {
+    return table.load<kVec>(row, lane * kVec);
+  } else {
+    constexpr int kPairs = kVec / 2;
+    const auto a = table.load<kPairs>(row, lane * kPairs), b = table.load<kPairs>(row, half / 2 + lane * kPairs);
+    return floats<kVec>([&](int i) { return i < kPairs ? a[i] : b[i - kPairs]; });
+  }
+}
+
+template <int kVec, bool kInterleaved>
+__device__ __forceinline__ void turn(Floats<kVec>& a, Floats<kVec>& b, const Floats<kVec>& cos,
+                                     const Floats<kVec>& sin) {
+  const auto pair = [](float& x1, float& x2, float c, float s) {
+    const float y1 = fmaf(-x2, s, x1 * c);
+    x2 = fmaf(x1, s, x2 * c);
+    x1 = y1;
+  };
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) {
+    if constexpr (!kInterleaved || kVec == 1)
+      pair(a[i], b[i], cos[i], sin[i]);
+    else if (i < kVec / 2)
+      pair(a[2 * i], a[2 * i + 1], cos[i], sin[i]);
+    else
+      pair(b[2 * i - kVec], b[2 * i - kVec + 1], cos[i], sin[i]);
+  }
+}
+
+template <class T, int kVec, bool kInterleaved>
+__global__ void __launch_bounds__(kItemThreads) turn_kernel(const __grid_constant__ TurnArgs<T> a) {
+  using Vector = Pack<T, kVec>;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < a.items; i += int64_t(gridDim.x) * blockDim.x) {
+    const Item at = a.items <= UINT32_MAX ? item_at(a, uint32_t(i)) : item_at(a, uint64_t(i));
+    const bool is_q = at.group < a.sides[0].groups;
+    const Side<T>& side = a.sides[is_q ? 0 : 1];
+    const int64_t group = is_q ? at.group : at.group - a.sides[0].groups;
+    if (at.lane >= a.turning) {
+      const int64_t c = 2 * a.half + (at.lane - a.turning) * kVec;
+      each_head(side, group, at.b, at.s, [&](int, const T* from, T* to) { Vector::load(from + c).store(to + c); });
+      continue;
+    }
+    constexpr bool kPairIsOne = kInterleaved && kVec == 1;
+    const int64_t first = kPairIsOne ? first_of_pair<true>(at.lane) : at.lane * kVec;
+    const int64_t second = kPairIsOne ? second_of_pair<true>(at.lane, a.half) : a.half + at.lane * kVec;
+    Vector x1[kHeads], x2[kHeads];
+    each_head(side, group, at.b, at.s, [&](int j, const T* from, T*) {
+      x1[j] = Vector::load(from + first), x2[j] = Vector::load(from + second);
+    });
+    const int64_t row = a.table_rows(at.b, at.s);
+    if (row < 0 && at.lane == 0 && a.errors) atomicOr(a.errors, uint32_t(TC_BAD_POSITION));
+    const auto cos = angles<kVec, kInterleaved>(a.cos, row, at.lane, a.half);
+    auto sin = angles<kVec, kInterleaved>(a.sin, row, at.lane, a.half);
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) sin[j] *= a.direction;
+    each_head(side, group, at.b, at.s, [&](int j, const T*, T* to) {
+      auto y1 = x1[j].f32(), y2 = x2[j].f32();
+      turn<kVec, kInterleaved>(y1, y2, cos, sin);
+      Vector::from(y1).store(to + first);
+      Vector::from(y2).store(to + second);
+    });
+  }
+}
+
+// What is turned, by what: both passes are this.
+struct Rotation {
+  int32_t pairing;
+  float direction;
+  const tc_tensor &q, &k, &cos, &sin, &positions, &q_out, &k_out;
+};
+
+template <class T>
+void rotate(const Rotation& r, const tc_exec& exec) {
+  const int64_t half = r.cos.shape[r.cos.rank - 1];
+  bool is_wide = half % kWide<T> == 0;
+  for (const tc_tensor* t : {&r.q, &r.k, &r.cos, &r.sin, &r.q_out, &r.k_out}) is_wide &= fits_vectors(*t);
+  const int64_t width = is_wide ? kWide<T> : 1;
+  const bool is_in_place = r.q.data == r.q_out.data && r.k.data == r.k_out.data;
+  const Heads<const T> q(r.q);
+  TurnArgs<T> args{.sides = {{r.q, r.q_out}, {r.k, r.k_out}},
+                   .cos = AnyTable(r.cos),
+                   .sin = AnyTable(r.sin),
+                   .table_rows = {r.cos, r.positions, q.seq},
+                   .direction = r.direction,
+                   .heads_in_a_row = q.head_stride < q.seq_stride,
+                   .seq = q.seq,
+                   .half = half,
+                   .lanes = 0,
+                   .turning = half / width,
+                   .items = 0,
+                   .errors = exec.device_errors};
+  args.lanes = args.turning + (is_in_place ? 0 : (q.dim - 2 * half) / width);
+  args.items = q.batch.count * q.seq * (args.sides[0].groups + args.sides[1].groups) * args.lanes;
+  with_value<false, true>("wide", is_wide, [&]<bool kIsWide>() {
+    with_value<false, true>("interleaved", r.pairing == TC_ROPE_INTERLEAVED, [&]<bool kInterleaved>() {
+      launch<turn_kernel<T, kIsWide ? kWide<T> : 1, kInterleaved>>(
+          "rope", {blocks_for(args.items, kItemThreads), kItemThreads}, exec, args);
+    });
+  });
+}
+
+}  // namespace
+
+void forward_cuda(const tcx_rope_forward_args& a, const tc_exec& exec) {
+  const DeviceGuard device(a.q);
+  with_type(FloatTypes{}, a.q.dtype, [&]<class T>() {
+    rotate<T>({a.pairing, 1, a.q, a.k, a.cos, a.sin, a.positions, a.q_out, a.k_out}, exec);
+  });
+}
+
+void backward_cuda(const tcx_rope_backward_args& a, const tc_exec& exec) {
+  const DeviceGuard device(a.dq_out);
+  if (given(a.dcos) || given(a.dsin)) table_gradients_cuda(a, exec);  // first: dq may be written over dq_out
+  with_type(FloatTypes{}, a.dq_out.dtype, [&]<class T>() {
+    rotate<T>({a.pairing, -1, a.dq_out, a.dk_out, a.cos, a.sin, a.positions, a.dq, a.dk}, exec);
+  });
+}
+
+}  // namespace tc::ops::rope
