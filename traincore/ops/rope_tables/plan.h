@@ -1,4 +1,4 @@
-// The scratch of rope_tables.
+// The scratch of rope_tables, and what its numbers come to.
 #pragma once
 #include "traincore/core/arena.h"
 #include "traincore/core/view.h"
@@ -13,6 +13,9 @@ inline int64_t half_of(const Args& a) {
   const tc_tensor& any = given(a.cos) ? a.cos : given(a.sin) ? a.sin : a.inv_freq;
   return any.shape[any.rank - 1];
 }
+
+void scaled_frequencies(const Args& a, int64_t half, double* inv_freq);  // [half]
+double amplitude_of(const Args& a);
 
 struct TablesScratch {
   double* inv_freq;  // [half]

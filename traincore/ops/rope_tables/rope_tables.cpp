@@ -7,6 +7,7 @@
 namespace tc::ops::rope_tables {
 
 void run_cpu(const Args&, const tc_exec&);
+void run_cuda(const Args&, const tc_exec&);
 
 namespace {
 
@@ -76,7 +77,8 @@ constexpr Pass list[] = {
      .args_size = sizeof(Args),
      .check = Erase<Args>::check<check>,
      .workspace = Erase<Args>::workspace<carve>,
-     .cpu = Erase<Args>::run<run_cpu>},
+     .cpu = Erase<Args>::run<run_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Args>::run<run_cuda>)},
 };
 
 }  // namespace
