@@ -26,7 +26,8 @@ void fill_memory(const Case& c, const Field& f, const std::string& key, const tc
     fail(TC_ERR_INTERNAL, "the bench case gives no fill for {}", f.name);
   const Fill draw = found == c.fills.end() ? normal() : found->second;
   const size_t size = tc_dtype_size(t.dtype);
-  const int64_t all = int64_t(bytes / size), count = is_float(t.dtype) ? std::min(all, kPeriod) : all;
+  const bool repeats = is_float(t.dtype) || t.dtype == TC_DTYPE_I16;  // not what may be an index
+  const int64_t all = int64_t(bytes / size), count = repeats ? std::min(all, kPeriod) : all;
   std::vector<std::byte> pattern(size_t(count) * size);
   for (int64_t i = 0; i < count; ++i) set(pattern.data() + size_t(i) * size, t.dtype, draw(c, random, i));
   require_ok(cudaMemcpy(to, pattern.data(), pattern.size(), cudaMemcpyHostToDevice), "fill");
