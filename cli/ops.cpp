@@ -27,9 +27,9 @@ Words dtype_names(DTypes dtypes) {
 
 // Those of the full-size tensors; of a pass without any, those of its first floating-point tensor.
 Words storage_names(const Pass& pass) {
-  for (const bool shared : {true, false})
+  for (const bool full_size : {true, false})
     for (const Field& f : pass.fields)
-      if (f.is_tensor() && f.dtypes.shared == shared && f.dtypes.has(TC_DTYPE_F32)) return dtype_names(f.dtypes);
+      if (f.is_tensor() && f.dtypes.full_size == full_size && f.dtypes.has(TC_DTYPE_F32)) return dtype_names(f.dtypes);
   return {};
 }
 

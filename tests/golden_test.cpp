@@ -167,7 +167,7 @@ class GoldenCase {
     const Pass& pass = find_pass(op_.name, cases.pass);
     Problem problem(pass, case_, TC_DTYPE_F32, Reals::f64);
     problem.write_inputs(inputs_of_pass(problem));
-    cases.exact(problem.args());
+    cases.exact(problem.args(), problem.args());
     for (const auto& [key, values] : problem.outputs()) {
       made_[key] = values;
       for (const std::string& name : goldens_of(key)) {
@@ -190,7 +190,7 @@ class GoldenCase {
 Values outputs_of(const PassCases& cases, const OpCases& op, const Case& c, const Values& inputs) {
   Problem problem(find_pass(op.name, cases.pass), c, TC_DTYPE_F32, Reals::f64);
   problem.write_inputs(inputs);
-  cases.exact(problem.args());
+  cases.exact(problem.args(), problem.args());
   return problem.outputs();
 }
 

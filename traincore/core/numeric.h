@@ -61,6 +61,9 @@ struct f16 {
   }
 };
 
+// The dtype that two float tensors meet in: equal ones stay, any two others need f32.
+constexpr int32_t promoted_dtype(int32_t a, int32_t b) { return a == b ? a : int32_t{TC_DTYPE_F32}; }
+
 template <class T>
 inline constexpr int32_t dtype_of = -1;
 template <>

@@ -23,18 +23,21 @@ enum class Role : uint8_t {
   choice,   // int32_t, one of named values
 };
 
-// Which dtypes a tensor may have. `storage` fields of one call share one dtype; the others are independent.
+// Which dtypes a tensor may have. Full-size tensors are the rows that a call moves: `storage` fields of one call share
+// one dtype, `mixed_storage` fields should on the fast path but need not. The others are independent.
 struct DTypes {
   uint32_t mask = 0;
   bool shared = false;
+  bool full_size = shared;
   constexpr bool has(int32_t d) const { return d >= 0 && d < 32 && (mask >> d & 1); }
 };
 constexpr DTypes dtypes(std::initializer_list<int32_t> list, bool shared = false) {
-  DTypes d{0, shared};
+  DTypes d{.mask = 0, .shared = shared};
   for (const int32_t t : list) d.mask |= 1u << t;
   return d;
 }
 inline constexpr DTypes storage = dtypes({TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16}, true);  // full-size tensors
+inline constexpr DTypes mixed_storage{.mask = storage.mask, .full_size = true};
 inline constexpr DTypes any_float = dtypes({TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16});  // [cols] vectors, gradients
 inline constexpr DTypes f32 = dtypes({TC_DTYPE_F32});
 inline constexpr DTypes indices = dtypes({TC_DTYPE_I32, TC_DTYPE_I64});

@@ -111,8 +111,10 @@ struct Terms {
 
 struct PassCases {
   std::string_view pass;
-  void (*exact)(const void* args) = nullptr;   // the definition in double: every float tensor is f64
-  void (*honest)(const void* args) = nullptr;  // the same template in float: every float tensor is f32
+  // The definition in double: every float tensor of `args` is f64. `stored` is the same call with the dtypes that its
+  // tensors have in storage, and memory that nobody reads: for definitions that round on the way.
+  void (*exact)(const void* args, const void* stored) = nullptr;
+  void (*honest)(const void* args, const void* stored) = nullptr;  // the same template in float: every tensor is f32
   // Largest reduction behind an output, from the exact arguments and results; NULL or magnitude 0: one term of the
   // output's own size.
   Terms (*terms)(std::string_view field, const void* exact_args) = nullptr;
@@ -140,8 +142,15 @@ TC_TOOL_API std::span<const OpCases* const> all_cases();
 
 template <class A, void (*Exact)(const A&), void (*Honest)(const A&)>
 PassCases pass_cases(std::string_view pass, Terms (*terms)(std::string_view, const void*) = nullptr) {
-  return {pass, [](const void* a) { Exact(*static_cast<const A*>(a)); },
-          [](const void* a) { Honest(*static_cast<const A*>(a)); }, terms};
+  return {pass, [](const void* a, const void*) { Exact(*static_cast<const A*>(a)); },
+          [](const void* a, const void*) { Honest(*static_cast<const A*>(a)); }, terms};
+}
+template <class A, void (*Exact)(const A&, const A& stored), void (*Honest)(const A&, const A& stored)>
+PassCases pass_cases(std::string_view pass, Terms (*terms)(std::string_view, const void*) = nullptr) {
+  return {pass,
+          [](const void* a, const void* stored) { Exact(*static_cast<const A*>(a), *static_cast<const A*>(stored)); },
+          [](const void* a, const void* stored) { Honest(*static_cast<const A*>(a), *static_cast<const A*>(stored)); },
+          terms};
 }
 
 // The widths and row counts of design.md section 7 for an op on [rows..., cols], at most 2^22 elements a case (2^26

@@ -62,7 +62,7 @@ Outcome outcome_of(const OpCases& op, const PassCases& pass, const char* mode, i
 
 std::string_view row_dimension(const Pass& pass) {
   for (const Field& f : pass.fields)
-    if (f.is_tensor() && f.dtypes.shared && f.shape[0].variadic) return f.shape[0].terms[0].name;
+    if (f.is_tensor() && f.dtypes.full_size && f.shape[0].variadic) return f.shape[0].terms[0].name;
   return {};
 }
 

@@ -27,7 +27,7 @@ Values forward_outputs(const Pair& p, const Case& c, const Values& inputs) {
     if (f.is_tensor() && f.is_written()) full.given.insert(std::string(f.name));
   Problem forward(*p.forward, full, TC_DTYPE_F64, Reals::f64);
   forward.write_inputs(inputs);
-  p.forward_cases->exact(forward.args());
+  p.forward_cases->exact(forward.args(), forward.args());
   return forward.outputs();
 }
 
@@ -47,7 +47,7 @@ Values derived(const Pair& p, const Case& c, const Values& inputs, const Values&
   for (const auto& [key, values] : forward_outputs(p, c, inputs)) all[key] = values;
   Problem backward(*p.backward, c, TC_DTYPE_F64, Reals::f64);
   backward.write_inputs(all);
-  p.backward_cases->exact(backward.args());
+  p.backward_cases->exact(backward.args(), backward.args());
   return backward.outputs();
 }
 

@@ -72,8 +72,8 @@ void check_case(const OpCases& op, const PassCases& cases, const Case& large, st
   small.dims.find(rows_name)->second = {kSampled};
   Problem exact(pass, small, dtype, Reals::f64), honest(pass, small, dtype, Reals::f32);
   for (Problem* p : {&exact, &honest}) p->write_inputs(inputs);
-  cases.exact(exact.args());
-  cases.honest(honest.args());
+  cases.exact(exact.args(), problem.args());
+  cases.honest(honest.args(), problem.args());
   const Values want = exact.outputs(), plain = honest.outputs();
   problem.for_each([&](const Field& f, const std::string& key, const tc_tensor& t) {
     if (!got.contains(key)) return;

@@ -62,8 +62,9 @@ Values inputs_of(const OpCases& op, const PassCases& cases, const Case& c, int32
   for (const Field& f : forward.fields)
     if (f.is_tensor() && f.is_written() && inputs.contains(f.name)) full.given.insert(std::string(f.name));
   Problem exact(forward, full, storage_dtype, Reals::f64);
+  const Problem stored(forward, full, storage_dtype, Reals::storage, Memory::reserved);
   exact.write_inputs(random_inputs(forward, full, storage_dtype));
-  forward_cases->exact(exact.args());
+  forward_cases->exact(exact.args(), stored.args());
   const Values made = exact.outputs();
   const Problem shapes(pass, c, storage_dtype, Reals::storage);
   shapes.for_each([&](const Field& f, const std::string& key, const tc_tensor& t) {
@@ -86,8 +87,8 @@ void run_numbers(const OpCases& op, const PassCases& cases, const Case& c, int32
     return report(outcome);
   }
   if (outcome.message = fast.written_out_of_place(); !outcome.message.empty()) return report(outcome);
-  cases.exact(exact.args());
-  cases.honest(honest.args());
+  cases.exact(exact.args(), fast.args());
+  cases.honest(honest.args(), fast.args());
   const Values got = fast.outputs(), want = exact.outputs(), plain = honest.outputs();
   fast.for_each([&](const Field& f, const std::string& key, const tc_tensor& t) {
     if (!f.is_written()) return;

@@ -96,7 +96,7 @@ std::vector<int64_t> Problem::shape_of(const Field& f) const {
 }
 
 int32_t Problem::dtype_of(const Field& f, const std::string& key, int32_t storage_dtype) const {
-  int32_t d = f.dtypes.shared ? storage_dtype : -1;
+  int32_t d = f.dtypes.full_size ? storage_dtype : -1;
   auto found = case_.dtypes.find(key);
   if (found == case_.dtypes.end()) found = case_.dtypes.find(f.name);
   if (found != case_.dtypes.end()) d = found->second;

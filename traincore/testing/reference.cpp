@@ -24,6 +24,6 @@ TC_C_END
 tc_status_t tc_reference(const char* pass, const void* args) {
   return tc::guard([&] {
     tc::require(pass && args, "tc_reference: {} is NULL", pass ? "args" : "pass");
-    tc::testing::find_cases(pass).exact(args);
+    tc::testing::find_cases(pass).exact(args, args);
   });
 }
