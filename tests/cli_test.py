@@ -70,8 +70,8 @@ class Tool(unittest.TestCase):
 
     def test_explain_refuses_as_the_call_would(self):
         self.refuse("eps is 0, but must be > 0", "explain", "rmsnorm_forward", "--shape", "rows=2,cols=3")
-        self.refuse("before_weight", "explain", "rmsnorm_forward", "--shape", "rows=2,cols=3", "--set",
-                    "eps=1,rounding=before_weight")
+        self.refuse("before_weight rounds to f32", "explain", "rmsnorm_forward", "--shape", "rows=2,cols=3", "--set",
+                    "eps=1,rounding=before_weight", "--with", "weight", "--dtype", "bf16", "weight=f32")
         self.refuse("does not give every dimension", "explain", "rmsnorm", "--shape", "rows=2")
         self.refuse("no dimension seq", "explain", "rmsnorm", "--shape", "rows=2,seq=2")
         self.refuse("passes 2^46", "explain", "rmsnorm_forward", "--shape", "rows=4000000000000000,cols=8192", "--set", "eps=1")

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <exception>
 
+#include "hwy/cache_control.h"
+
 namespace tc {
 namespace {
 
@@ -38,11 +40,16 @@ void parallel_for(int64_t count, int threads, FunctionRef<void(int64_t)> body) {
   const int team = static_cast<int>(std::min<int64_t>(wanted, count));
   if (team <= 1 || omp_in_parallel()) {
     for (int64_t i = 0; i < count; ++i) body(i);
+    hwy::FlushStream();
     return;
   }
   FirstException failure;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(team)
-  for (int64_t i = 0; i < count; ++i) failure.guard([&] { body(i); });
+#pragma omp parallel num_threads(team)
+  {
+#pragma omp for schedule(dynamic, 1) nowait
+    for (int64_t i = 0; i < count; ++i) failure.guard([&] { body(i); });
+    hwy::FlushStream();
+  }
   failure.rethrow();
 }
 

@@ -8,7 +8,8 @@
 namespace tc {
 
 // body(i) exactly once for every i in [0, count), on up to `threads` threads (0 = all cores). Inside another
-// parallel_for it runs on the calling thread. Once body has thrown, indices not yet begun may be left out, and the
+// parallel_for it runs on the calling thread. What body stored, past the caches too, is there for every thread on
+// return. Once body has thrown, indices not yet begun may be left out, and the
 // first exception leaves parallel_for.
 void parallel_for(int64_t count, int threads, FunctionRef<void(int64_t)> body);
 

@@ -5,6 +5,8 @@
 //   const float dot = sum_row(cols, [&](auto at) HWY_ATTR { return hn::Mul(at.load(x), at.load(w)); });
 //
 // at.load and at.store take the start of any row of float, bf16 or f16 and convert; at.i is the element at lane 0.
+// map_row does the same for outputs that are one expression each, faster: 16-bit elements are stored by the full vector,
+// and large outputs past the caches.
 // Nothing beyond element n - 1 is read or written. y may be x: a place is read before it is written.
 #if defined(TRAINCORE_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRAINCORE_CPU_ROWS_INL_H_
@@ -17,6 +19,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "hwy/highway.h"
 #include "traincore/core/numeric.h"
@@ -27,7 +30,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using F32 = hn::ScalableTag<float>;
 using U32 = hn::RebindToUnsigned<F32>;
 using I32 = hn::RebindToSigned<F32>;
-using U16 = hn::Rebind<uint16_t, F32>;  // as many lanes as F32
+using U16 = hn::Rebind<uint16_t, F32>;     // as many lanes as F32
+using Wide16 = hn::ScalableTag<uint16_t>;  // a full vector
 using V = hn::Vec<F32>;
 
 HWY_INLINE V set(float value) { return hn::Set(F32(), value); }
@@ -68,15 +72,19 @@ HWY_INLINE V widen(f16, hn::Vec<U16> bits) {
 // Keeps the low half of every lane; the high halves are zero.
 HWY_INLINE hn::Vec<U16> low_halves(hn::Vec<U32> v) { return hn::DemoteTo(U16(), hn::BitCast(I32(), v)); }
 
-HWY_INLINE hn::Vec<U16> narrow(bf16, V v) {
+// v rounded to bf16, whose bits are the high half of every lane; the low half is arbitrary.
+HWY_INLINE hn::Vec<U32> round_number_to_bf16(V v) {
   const U32 u;
   const auto bits = hn::BitCast(u, v);
-  const auto high = hn::ShiftRight<16>(bits);
-  const auto odd = hn::And(high, hn::Set(u, 1));
-  const auto nearest = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(u, 0x7fff))));
-  const auto quiet = hn::Or(high, hn::Set(u, 0x40));
-  return low_halves(hn::IfThenElse(hn::RebindMask(u, hn::IsNaN(v)), quiet, nearest));
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 1));
+  return hn::Add(bits, hn::Add(odd, hn::Set(u, 0x7fff)));
 }
+HWY_INLINE hn::Vec<U32> round_to_bf16(V v) {
+  const U32 u;
+  const auto quiet = hn::Or(hn::BitCast(u, v), hn::Set(u, 0x00400000));
+  return hn::IfThenElse(hn::RebindMask(u, hn::IsNaN(v)), quiet, round_number_to_bf16(v));
+}
+HWY_INLINE hn::Vec<U16> narrow(bf16, V v) { return low_halves(hn::ShiftRight<16>(round_to_bf16(v))); }
 
 #if HWY_TARGET <= HWY_AVX2
 HWY_INLINE hn::Vec<U16> narrow(f16, V v) {
@@ -100,6 +108,32 @@ HWY_INLINE hn::Vec<U16> narrow(f16, V v) {
   return low_halves(hn::Or(sign, value));
 }
 #endif
+
+#if HWY_TARGET != HWY_SCALAR  // whose vectors are one element
+// Two vectors as one full vector of 16-bit elements. NaN is rare, so one test of both is cheaper than a selection.
+HWY_INLINE hn::Vec<Wide16> high_halves(hn::Vec<U32> low, hn::Vec<U32> high) {
+  return hn::ConcatOdd(Wide16(), hn::BitCast(Wide16(), high), hn::BitCast(Wide16(), low));
+}
+HWY_INLINE hn::Vec<Wide16> narrow(bf16, V low, V high) {
+  if (HWY_LIKELY(hn::AllFalse(F32(), hn::IsNaN(hn::Add(low, high)))))
+    return high_halves(round_number_to_bf16(low), round_number_to_bf16(high));
+  return high_halves(round_to_bf16(low), round_to_bf16(high));
+}
+HWY_INLINE hn::Vec<Wide16> narrow(f16, V low, V high) {
+  return hn::Combine(Wide16(), narrow(f16(), high), narrow(f16(), low));
+}
+#endif
+
+// v as it would be read back from storage in T.
+template <class T>
+HWY_INLINE V rounded(V v) {
+  if constexpr (std::is_same_v<T, float>)
+    return v;
+  else if constexpr (std::is_same_v<T, bf16>)
+    return hn::BitCast(F32(), hn::And(round_to_bf16(v), hn::Set(U32(), 0xffff0000u)));
+  else
+    return widen(T(), narrow(T(), v));
+}
 
 // ---------------------------------------------------------------- one vector of a row
 
@@ -214,6 +248,62 @@ HWY_INLINE HWY_FLATTEN void for_row(int64_t n, F&& f) {
   int64_t i = 0;
   for (; i + step <= n; i += step) f(Full{i});
   if (i < n) f(Partial{i, n - i});
+}
+
+// The vectors that as many elements of T as fill one make in f32, to p; past the caches if `streamed`, and p is then
+// aligned to a vector.
+template <class T>
+constexpr int kVectors = HWY_TARGET == HWY_SCALAR ? 1 : sizeof(float) / sizeof(T);
+HWY_INLINE void store_vectors(float* p, const std::array<V, 1>& v, bool streamed) {
+  streamed ? hn::Stream(v[0], F32(), p) : hn::StoreU(v[0], F32(), p);
+}
+template <class T, size_t N>
+HWY_INLINE void store_vectors(T* p, const std::array<V, N>& v, bool streamed) {
+#if HWY_TARGET == HWY_SCALAR
+  (void)streamed;
+  store(p, v[0]);
+#else
+  const auto bits = narrow(T(), v[0], v[1]);
+  streamed ? hn::Stream(bits, Wide16(), &p->bits) : hn::StoreU(bits, Wide16(), &p->bits);
+#endif
+}
+template <class T>
+HWY_INLINE int64_t elements_to_boundary(const T* p) {
+  const auto bytes = static_cast<uintptr_t>(lanes() * static_cast<int64_t>(sizeof(float)));
+  return static_cast<int64_t>(-reinterpret_cast<uintptr_t>(p) % bytes / sizeof(T));
+}
+
+// out[k][i] = f(i)[k] for a row of n elements and K outputs: f(at) returns std::array<V, K>. If `streamed`, outputs go
+// past the caches (cpu/streaming.h says when), those that are aligned as out[0] is.
+template <size_t K, class T, class F>
+HWY_INLINE HWY_FLATTEN void map_row(int64_t n, std::array<T*, K> out, bool streamed, F f) {
+  const int64_t step = kVectors<T> * lanes();
+  const int64_t head = streamed ? std::min(n, elements_to_boundary(out[0])) : 0;
+  std::array<bool, K> past;
+  for (size_t k = 0; k < K; ++k) past[k] = streamed && elements_to_boundary(out[k] + head) == 0;
+  int64_t i = 0;
+  for (int64_t end = head;; end = n) {  // the elements before the first full vector, then those after the last
+    for (; i < end; i += lanes()) {
+      const Partial at{i, std::min(lanes(), end - i)};
+      const std::array<V, K> values = f(at);
+      for (size_t k = 0; k < K; ++k) at.store(out[k], values[k]);
+    }
+    if (end == n) return;
+    for (i = end; i + step <= n; i += step) {
+      std::array<std::array<V, kVectors<T>>, K> values;
+      for (int way = 0; way < kVectors<T>; ++way) {
+        const std::array<V, K> one = f(Full{i + way * lanes()});
+        for (size_t k = 0; k < K; ++k) values[k][way] = one[k];
+      }
+      for (size_t k = 0; k < K; ++k) store_vectors(out[k] + i, values[k], past[k]);
+    }
+  }
+}
+
+// out[i] = f(i); as map_row of several.
+template <class T, class F>
+HWY_INLINE HWY_FLATTEN void map_row(int64_t n, T* out, bool streamed, F f) {
+  map_row<1, T>(n, {out}, streamed, [=](auto at) HWY_ATTR HWY_FLATTEN { return std::array<V, 1>{f(at)}; });
 }
 
 // K sums in one pass: f(at) returns std::array<V, K>, the terms of each. The lanes beyond the row do not count,

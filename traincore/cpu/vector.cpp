@@ -17,7 +17,7 @@ namespace {
 
 template <class From, class To>
 void convert(const From* from, int64_t n, To* to) {
-  for_row(n, [&](auto at) HWY_ATTR { at.store(to, at.load(from)); });
+  map_row(n, to, false, [&](auto at) HWY_ATTR { return at.load(from); });
 }
 
 void widen_bf16(const bf16* from, int64_t n, float* to) { convert(from, n, to); }
@@ -74,10 +74,22 @@ const float* as_f32(const tc_tensor& vector, float* scratch) {
   return scratch;
 }
 
+const float* as_f32(const tc_tensor& vector, double offset, float absent, int64_t n, float* scratch) {
+  if (vector.data == nullptr) return std::fill_n(scratch, n, absent), scratch;
+  if (offset == 0) return as_f32(vector, scratch);
+  widen(vector.dtype, vector.data, n, scratch);
+  for (int64_t i = 0; i < n; ++i) scratch[i] += static_cast<float>(offset);
+  return scratch;
+}
+
 void store_as(const tc_tensor& vector, const float* values, bool accumulate) {
   const int64_t n = element_count(vector);
   if (accumulate) return HWY_DYNAMIC_DISPATCH(add_f32)(values, n, static_cast<float*>(vector.data));
   narrow(vector.dtype, values, n, vector.data);
+}
+
+void sum_vectors(float* vectors, int64_t count, int64_t n) {
+  for (int64_t i = 1; i < count; ++i) HWY_DYNAMIC_DISPATCH(add_f32)(vectors + i * n, n, vectors);
 }
 }  // namespace tc
 #endif

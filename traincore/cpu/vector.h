@@ -14,7 +14,14 @@ void narrow(int32_t dtype, const float* from, int64_t n, void* to);
 // element_count values. NULL for an absent vector.
 const float* as_f32(const tc_tensor& vector, float* scratch);
 
+// offset + vector as f32, n values; an absent vector counts as `absent` without an offset. The vector's own memory if it
+// serves, else `scratch`, which holds n.
+const float* as_f32(const tc_tensor& vector, double offset, float absent, int64_t n, float* scratch);
+
 // vector = values, rounded to its dtype. `accumulate` adds to the old values instead; the vector must then be f32.
 void store_as(const tc_tensor& vector, const float* values, bool accumulate);
+
+// Adds vectors 1, 2, ..., count - 1 of n elements each to vector 0, in order; they lie one after the other.
+void sum_vectors(float* vectors, int64_t count, int64_t n);
 
 }  // namespace tc

@@ -11,9 +11,9 @@ namespace tc::ops::rmsnorm {
 using Forward = tcx_rmsnorm_forward_args;
 using Backward = tcx_rmsnorm_backward_args;
 template <class Real>
-void forward_oracle(const Forward&);
+void forward_oracle(const Forward&, const Forward& stored);
 template <class Real>
-void backward_oracle(const Backward&);
+void backward_oracle(const Backward&, const Backward& stored);
 
 namespace {
 
@@ -40,6 +40,28 @@ std::vector<Case> list(Effort effort) {
                     .alias("residual_out", "x")
                     .alias("dx", "dresidual_out"));
   all.push_back(small().dtype("weight", TC_DTYPE_F16).dtype("dweight", TC_DTYPE_BF16));
+  // What meets another dtype passes through f32.
+  all.push_back(small()
+                    .with({"residual", "residual_out", "dresidual_out"})
+                    .dtype("residual", TC_DTYPE_F32)
+                    .dtype("residual_out", TC_DTYPE_F16)
+                    .dtype("dx", TC_DTYPE_F32)
+                    .layout({"x", "y"}, Layout::padded_rows));
+  const auto rounding = [&] { return small().set("rounding", TC_ROUND_BEFORE_WEIGHT); };
+  all.push_back(rounding());
+  all.push_back(rounding().with({"residual", "residual_out", "dresidual_out"}).set("weight_offset", 1));
+  all.push_back(Case().set("eps", 1e-6).set("rounding", TC_ROUND_BEFORE_WEIGHT).dim("rows", 7).dim("cols", 65));
+  all.back().with({"dx"}).layout({"x", "y"}, Layout::offset_by_one);
+  all.push_back(rounding()  // a bf16 row under an f32 weight gives an f32 y
+                    .dtype("x", TC_DTYPE_BF16)
+                    .dtype("weight", TC_DTYPE_F32)
+                    .dtype("y", TC_DTYPE_F32)
+                    .dtype("dx", TC_DTYPE_BF16));
+  all.push_back(rounding()  // bf16 and f16 meet in f32, and so do that row and its weight
+                    .with({"residual", "residual_out"})
+                    .dtype("x", TC_DTYPE_BF16)
+                    .dtype("residual", TC_DTYPE_F16)
+                    .dtype("y", TC_DTYPE_F32));
   all.push_back(small().fill("x", testing::normal(1, 300)));  // squares beyond f16's range
   all.push_back(small().fill("x", testing::normal(1e-4)));    // eps matters, and must not be rounded to the dtype
   all.push_back(
@@ -109,21 +131,21 @@ void padded_denominator(const void* p) {
   double padded = 1;
   while (padded < cols) padded *= 2;
   a.eps *= padded / cols;
-  forward_oracle<float>(a);
+  forward_oracle<float>(a, a);
   const auto y = rows_of<float>(a.y);
   for (int64_t r = 0; r < y.count; ++r)
     for (int64_t c = 0; c < y.cols; ++c) y[r][c] *= static_cast<float>(std::sqrt(padded / cols));
 }
 void mean_over_rows(const void* p) {
   const auto& a = *static_cast<const Backward*>(p);
-  backward_oracle<float>(a);
+  backward_oracle<float>(a, a);
   const auto dy = rows_of<float>(a.dy);
   auto* dweight = static_cast<float*>(a.dweight.data);
   for (int64_t c = 0; dweight && c < dy.cols && dy.count; ++c) dweight[c] /= static_cast<float>(dy.count);
 }
 void missing_cube(const void* p) {
   const auto& a = *static_cast<const Backward*>(p);
-  backward_oracle<float>(a);
+  backward_oracle<float>(a, a);
   const auto dy = rows_of<float>(a.dy), dx = rows_of<float>(a.dx);
   const auto rstd = values_of<float>(a.rstd);
   const auto* weight = static_cast<const float*>(a.weight.data);
@@ -134,12 +156,12 @@ void missing_cube(const void* p) {
 void ignored_cotangent(const void* p) {
   Backward a = *static_cast<const Backward*>(p);
   a.dresidual_out = tc_tensor{};
-  backward_oracle<float>(a);
+  backward_oracle<float>(a, a);
 }
 void forgotten_offset(const void* p) {
   Forward a = *static_cast<const Forward*>(p);
   a.weight_offset = 0;
-  forward_oracle<float>(a);
+  forward_oracle<float>(a, a);
 }
 
 }  // namespace

@@ -3,11 +3,17 @@
  *   v = x (+ residual, summed in f32, unrounded)      r = 1 / sqrt(mean(v^2) + eps)
  *   y = v r (weight_offset + weight)
  *
+ * Rounding is `once`, at the end, or `before_weight`, as Llama models written in bf16 do: v is rounded to the dtype where
+ * x and residual meet, v r to the same, and y must have the dtype where that row and weight meet. Two equal dtypes meet
+ * in themselves, any others in f32.
+ *
  * Backward, gw = dy (weight_offset + weight):
  *   dx = r (gw - v r^2 mean(gw v)) (+ dresidual_out)      dweight = sum over rows of dy v r
- * The mean is over the row's logical width; dx is the gradient of x and of residual alike.
+ * The mean is over the row's logical width; dx is the gradient of x and of residual alike. Casts count as the identity:
+ * with before_weight, v and v r have forward's rounded values, and nothing else changes.
  *
- * Full-size tensors share one dtype (f32, bf16, f16); weight and dweight may have any of them; sums are in f32.
+ * Every tensor is f32, bf16 or f16. Full-size ones of one dtype take the fast path; in a mixture, rows are converted to
+ * f32 on their way. Sums are in f32.
  * Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", NeurIPS 2019, equation 4. */
 #pragma once
 #include "traincore/core/call.h"
@@ -18,12 +24,12 @@ enum { TC_ROUND_ONCE = 0, TC_ROUND_BEFORE_WEIGHT = 1 };
 
 typedef struct tcx_rmsnorm_forward_args {
   uint32_t size;          /* sizeof(tcx_rmsnorm_forward_args); use tcx_rmsnorm_forward_args_default()      */
-  int32_t rounding;       /* TC_ROUND_ONCE; TC_ROUND_BEFORE_WEIGHT is refused (KERNEL_NOT_FOUND) for now    */
+  int32_t rounding;       /* TC_ROUND_ONCE or TC_ROUND_BEFORE_WEIGHT                                    */
   tc_tensor x;            /* in     [rows... cols], cols > 0                                                */
   tc_tensor residual;     /* in     [rows... cols], optional                                                */
   tc_tensor weight;       /* in     [cols], optional; absent: y = v r                                        */
   tc_tensor y;            /* out    [rows... cols], may be x or residual                                    */
-  tc_tensor residual_out; /* out    [rows... cols], optional: v in the storage dtype; may be x or residual  */
+  tc_tensor residual_out; /* out    [rows... cols], optional: v in its own dtype; may be x or residual  */
   tc_tensor rstd;         /* saved  [rows...] f32, any strides; leave absent for inference                  */
   double eps;             /* > 0; there is no default                                                       */
   double weight_offset;   /* 0; 1 for Gemma                                                                 */
