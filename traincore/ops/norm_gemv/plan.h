@@ -1,0 +1,69 @@
+// Which way norm_gemv goes, how its products are cut, and its scratch: from the shapes alone.
+#pragma once
+#include <algorithm>
+#include <array>
+
+#include "traincore/core/arena.h"
+#include "traincore/core/view.h"
+#include "traincore/ops/norm_gemv/norm_gemv.h"
+
+namespace tc::ops::norm_gemv {
+
+inline constexpr int64_t kFewRows = 8;  // up to here a matrix is read once, by one kernel
+inline constexpr int kMatrices = 3;
+
+struct Matrix {
+  const tc_tensor* w;
+  const tc_tensor* y;
+};
+// Those that are given come first.
+inline std::array<Matrix, kMatrices> matrices(const tcx_norm_gemv_args& a) {
+  std::array<Matrix, kMatrices> all = {Matrix{&a.w, &a.y}, Matrix{&a.w2, &a.y2}, Matrix{&a.w3, &a.y3}};
+  std::stable_partition(all.begin(), all.end(), [](const Matrix& m) { return given(*m.w); });
+  return all;
+}
+
+// The tasks of one product v W of few rows. An output is a sum over `parts` runs of k, each in order, the runs in order.
+struct GemvPlan {
+  int64_t columns, strips;  // of W's n outputs, a task makes at most `columns`
+  int64_t part_k, parts;    // of k, a task sums at most part_k
+  int64_t tasks() const { return strips * parts; }
+};
+inline GemvPlan plan_gemv(int64_t rows, int64_t k, int64_t n, bool transposed) {
+  const auto cut = [](int64_t total, int64_t piece) { return (total + piece - 1) / piece; };
+  // Rows of W are dot products, each by itself: a task is a run of them.
+  if (transposed) return {64, cut(n, 64), k, 1};
+  // Columns of W: the sums of a strip stay in the first-level cache while k goes by; narrow matrices are also cut in k.
+  constexpr int64_t kSums = 4096, kTasks = 16, kShortest = 256;
+  const int64_t columns = kSums / std::max<int64_t>(rows, 1), strips = cut(n, columns);
+  const int64_t parts = std::clamp<int64_t>(kTasks / std::max<int64_t>(strips, 1), 1, cut(k, kShortest));
+  const int64_t part_k = cut(cut(k, parts), 8) * 8;
+  return {columns, strips, part_k, cut(k, part_k)};
+}
+
+inline int64_t rows_in(const tc_tensor& x) { return AnyRows(x).count(); }
+inline int64_t outputs_of(const Matrix& m) { return given(*m.y) ? AnyRows(*m.y).cols() : 0; }
+
+struct MatrixScratch {
+  float* sums;  // few rows: [parts, rows, n]; more: [rows, n] where y's rows are not evenly spaced
+};
+struct Scratches {
+  float *gain, *bias;  // [k]: weight_offset + weight, or 1; bias, or 0
+  float* normalised;   // [rows, k]: v
+  std::array<MatrixScratch, kMatrices> products;
+};
+inline bool evenly_spaced(const tc_tensor& y) { return rows_of<const std::byte>(y).rank <= 1; }
+
+inline Scratches carve(const tcx_norm_gemv_args& a, Arena& arena) {
+  const int64_t rows = rows_in(a.x), k = AnyRows(a.x).cols();
+  Scratches s = {arena.take<float>(k), arena.take<float>(k), arena.take<float>(rows * k), {}};
+  int i = 0;
+  for (const Matrix& m : matrices(a)) {
+    const int64_t n = outputs_of(m), whole = given(*m.y) && !evenly_spaced(*m.y) ? 1 : 0;
+    const int64_t copies = rows <= kFewRows ? plan_gemv(rows, k, n, a.transpose_w != 0).parts : whole;
+    s.products[i++].sums = arena.take<float>(copies * rows * n);
+  }
+  return s;
+}
+
+}  // namespace tc::ops::norm_gemv
