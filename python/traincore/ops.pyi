@@ -782,6 +782,103 @@ def clip(
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
 
+
+class LayernormForwardResult(NamedTuple):
+    y: Array
+    residual_out: Array | None
+    mean: Array | None
+    rstd: Array | None
+
+def layernorm_forward(
+    *,
+    x: Array,
+    residual: Array | None = None,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 0.0,
+    y: Array | DType | bool | None = None,
+    residual_out: Array | DType | bool | None = None,
+    mean: Array | DType | bool | None = None,
+    rstd: Array | DType | bool | None = None,
+    out: Array | Mapping[str, Array | DType | bool] | None = None,
+    determinism: Literal["run_to_run", "batch_invariant", "unordered"] = 'run_to_run',
+    precision: Literal["standard", "strict", "fast"] = 'standard',
+    threads: int = 0,
+    cuda_stream: int | None = None,
+) -> LayernormForwardResult:
+    """y = (v - mean) rstd weight + bias, v = x (+ residual), rstd = 1/sqrt(mean((v - mean)^2) + eps)
+
+    Inputs:
+        x: [rows... cols] f16 bf16 f32
+        residual: [rows... cols] f16 bf16 f32; optional
+        weight: [cols] f16 bf16 f32; optional
+        bias: [cols] f16 bf16 f32; optional
+
+    Options:
+        eps: float; default 0.0
+
+    Outputs (an array, True to make one, a dtype to make it in, False to leave it out):
+        y: [rows... cols] f16 bf16 f32; may be x or residual
+        residual_out: [rows... cols] f16 bf16 f32; made when True; may be x or residual
+        mean: [rows...] f32; any strides; saved for backward, False leaves it out
+        rstd: [rows...] f32; any strides; saved for backward, False leaves it out
+
+    Returns LayernormForwardResult, a named tuple of the outputs, None where one was not asked for.
+    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
+    (a valid request that no kernel serves). Nothing is written by a call that raises.
+    """
+
+class LayernormBackwardResult(NamedTuple):
+    dx: Array | None
+    dweight: Array | None
+    dbias: Array | None
+
+def layernorm_backward(
+    *,
+    dy: Array,
+    x: Array,
+    residual: Array | None = None,
+    weight: Array | None = None,
+    mean: Array,
+    rstd: Array,
+    dresidual_out: Array | None = None,
+    accumulate: bool = False,
+    dx: Array | DType | bool | None = None,
+    dweight: Array | DType | bool | None = None,
+    dbias: Array | DType | bool | None = None,
+    out: Array | Mapping[str, Array | DType | bool] | None = None,
+    determinism: Literal["run_to_run", "batch_invariant", "unordered"] = 'run_to_run',
+    precision: Literal["standard", "strict", "fast"] = 'standard',
+    threads: int = 0,
+    cuda_stream: int | None = None,
+) -> LayernormBackwardResult:
+    """dx = rstd (gw - mean(gw) - c rstd^2 mean(gw c)), gw = dy weight, c = v - mean; dweight = sum_rows dy
+    c rstd; dbias = sum_rows dy
+
+    Inputs:
+        dy: [rows... cols] f16 bf16 f32
+        x: [rows... cols] f16 bf16 f32
+        residual: [rows... cols] f16 bf16 f32; optional
+        weight: [cols] f16 bf16 f32; optional
+        mean: [rows...] f32; any strides
+        rstd: [rows...] f32; any strides
+        dresidual_out: [rows... cols] f16 bf16 f32; optional
+
+    Options:
+        accumulate: bool; default False
+
+    Outputs (an array, True to make one, a dtype to make it in, False to leave it out):
+        dx: [rows... cols] f16 bf16 f32; made when True; may be dy or dresidual_out
+        dweight: [cols] f16 bf16 f32; made when True; added to with accumulate=True (f32)
+        dbias: [cols] f16 bf16 f32; made when True; added to with accumulate=True (f32)
+
+    Returns LayernormBackwardResult, a named tuple of the outputs, None where one was not asked for.
+    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
+    (a valid request that no kernel serves). Nothing is written by a call that raises.
+    """
+
 class LinearCrossEntropyForwardResult(NamedTuple):
     loss: Array
     z_loss_part: Array | None
@@ -924,6 +1021,59 @@ def linear_cross_entropy_backward(
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
 
+class NormGemvResult(NamedTuple):
+    y: Array
+    y2: Array | None
+    y3: Array | None
+
+def norm_gemv(
+    *,
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    w: Array,
+    w2: Array | None = None,
+    w3: Array | None = None,
+    norm: Literal["rms", "layer"],
+    transpose_w: bool = False,
+    eps: float = 0.0,
+    weight_offset: float = 0.0,
+    y: Array | DType | bool | None = None,
+    y2: Array | DType | bool | None = None,
+    y3: Array | DType | bool | None = None,
+    out: Array | Mapping[str, Array | DType | bool] | None = None,
+    determinism: Literal["run_to_run", "batch_invariant", "unordered"] = 'run_to_run',
+    precision: Literal["standard", "strict", "fast"] = 'standard',
+    threads: int = 0,
+    cuda_stream: int | None = None,
+) -> NormGemvResult:
+    """y = Norm(x) w; y2 = Norm(x) w2; y3 = Norm(x) w3
+
+    Inputs:
+        x: [rows... k] f16 bf16 f32
+        weight: [k] f16 bf16 f32; optional
+        bias: [k] f16 bf16 f32; optional
+        w: [when(transpose_w=1) n k | k n] f16 bf16 f32
+        w2: [when(transpose_w=1) n2 k | k n2] f16 bf16 f32; optional
+        w3: [when(transpose_w=1) n3 k | k n3] f16 bf16 f32; optional
+
+    Options:
+        norm: one of rms, layer; required
+        transpose_w: bool; default False
+        eps: float; default 0.0
+        weight_offset: float; default 0.0
+
+    Outputs (an array, True to make one, a dtype to make it in, False to leave it out):
+        y: [rows... n] f16 bf16 f32
+        y2: [rows... n2] f16 bf16 f32; made when True
+        y3: [rows... n3] f16 bf16 f32; made when True
+
+    Returns NormGemvResult, a named tuple of the outputs, None where one was not asked for.
+    Determinism run_to_run, unordered run_to_run, unordered; precision standard, strict, fast.
+    Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
+    (a valid request that no kernel serves). Nothing is written by a call that raises.
+    """
+
 class RandomResult(NamedTuple):
     y: Array
 
@@ -994,8 +1144,8 @@ def rmsnorm_forward(
     """y = v rstd (weight_offset + weight), v = x (+ residual), rstd = 1/sqrt(mean(v^2) + eps)
 
     Inputs:
-        x: [rows... cols] f16 bf16 f32; shares the call's dtype
-        residual: [rows... cols] f16 bf16 f32; shares the call's dtype; optional
+        x: [rows... cols] f16 bf16 f32
+        residual: [rows... cols] f16 bf16 f32; optional
         weight: [cols] f16 bf16 f32; optional
 
     Options:
@@ -1004,9 +1154,8 @@ def rmsnorm_forward(
         weight_offset: float; default 0.0
 
     Outputs (an array, True to make one, a dtype to make it in, False to leave it out):
-        y: [rows... cols] f16 bf16 f32; shares the call's dtype; may be x or residual
-        residual_out: [rows... cols] f16 bf16 f32; shares the call's dtype; made when True; may be x or
-            residual
+        y: [rows... cols] f16 bf16 f32; may be x or residual
+        residual_out: [rows... cols] f16 bf16 f32; made when True; may be x or residual
         rstd: [rows...] f32; any strides; saved for backward, False leaves it out
 
     Returns RmsnormForwardResult, a named tuple of the outputs, None where one was not asked for.
@@ -1041,12 +1190,12 @@ def rmsnorm_backward(
     """dx = rstd (gw - v rstd^2 mean(gw v)), gw = dy (weight_offset + weight); dweight = sum_rows dy v rstd
 
     Inputs:
-        dy: [rows... cols] f16 bf16 f32; shares the call's dtype
-        x: [rows... cols] f16 bf16 f32; shares the call's dtype
-        residual: [rows... cols] f16 bf16 f32; shares the call's dtype; optional
+        dy: [rows... cols] f16 bf16 f32
+        x: [rows... cols] f16 bf16 f32
+        residual: [rows... cols] f16 bf16 f32; optional
         weight: [cols] f16 bf16 f32; optional
         rstd: [rows...] f32; any strides
-        dresidual_out: [rows... cols] f16 bf16 f32; shares the call's dtype; optional
+        dresidual_out: [rows... cols] f16 bf16 f32; optional
 
     Options:
         rounding: one of once, before_weight; default 'once'
@@ -1054,8 +1203,7 @@ def rmsnorm_backward(
         weight_offset: float; default 0.0
 
     Outputs (an array, True to make one, a dtype to make it in, False to leave it out):
-        dx: [rows... cols] f16 bf16 f32; shares the call's dtype; made when True; may be dy or
-            dresidual_out
+        dx: [rows... cols] f16 bf16 f32; made when True; may be dy or dresidual_out
         dweight: [cols] f16 bf16 f32; made when True; added to with accumulate=True (f32)
 
     Returns RmsnormBackwardResult, a named tuple of the outputs, None where one was not asked for.
