@@ -77,9 +77,9 @@ typedef enum tc_activation_t {
   TC_ACTIVATION_TANH = 8
 } tc_activation_t;
 
-enum { TC_CPU = 0, TC_CUDA = 1 };                                       /* tc_tensor.device     */
-enum { TC_RUN_TO_RUN = 0, TC_BATCH_INVARIANT = 1, TC_UNORDERED = 2 };   /* tc_exec.determinism  */
-enum { TC_STANDARD = 0, TC_STRICT = 1, TC_FAST = 2 };                   /* tc_exec.precision    */
+enum { TC_CPU = 0, TC_CUDA = 1 };                                                       /* tc_tensor.device     */
+enum { TC_RUN_TO_RUN = 0, TC_BATCH_INVARIANT = 1, TC_UNORDERED = 2 };                   /* tc_exec.determinism  */
+enum { TC_STANDARD = 0, TC_STRICT = 1, TC_FAST = 2 };                                   /* tc_exec.precision    */
 enum { TC_BAD_TARGET = 1, TC_BAD_POSITION = 2, TC_BAD_CU_SEQLENS = 4, TC_BAD_ID = 16 }; /* bits of device_errors */
 
 /* A non-owning strided view. Strides count elements; the stride of an extent <= 1 is ignored.
