@@ -72,7 +72,7 @@ void add_bench(CLI::App& app) {
       "bench", "Time ops on this machine and give each as a share of what its memory and its matrix product allow");
   auto flags = std::make_shared<BenchFlags>();
   command->add_option("op", flags->ops, "ops to time (default: all)");
-  command->add_option("--device", flags->device, "cpu or cuda")->capture_default_str();
+  command->add_option("--device", flags->device, "cpu, cuda, cuda:1, ...")->capture_default_str();
   command->add_option("--dtype", flags->dtypes, "f32, bf16, f16 (default: f32,bf16)")->delimiter(',');
   command->add_option("--threads", flags->options.threads, "threads (0: all cores)")
       ->check(CLI::NonNegativeNumber)

@@ -166,7 +166,7 @@ void add_check(CLI::App& app) {
       "check", "Hold ops against their f64 oracle on this machine; exit status 1 if any check fails");
   auto flags = std::make_shared<CheckFlags>();
   command->add_option("op", flags->ops, "ops to check (default: all)");
-  command->add_option("--device", flags->device, "cpu or cuda")->capture_default_str();
+  command->add_option("--device", flags->device, "cpu, cuda, cuda:1, ...")->capture_default_str();
   command->add_option("--dtype", flags->dtypes, "f32, bf16, f16 (default: all three)")->delimiter(',');
   command->add_flag("--quick", flags->quick, "few small cases, for sanitizers and CI");
   command->add_flag("--full", flags->full, "up to 2^26 elements a case");

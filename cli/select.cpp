@@ -1,5 +1,7 @@
 #include "cli/select.h"
 
+#include <charconv>
+
 #include "traincore/core/fail.h"
 #include "traincore/testing/check.h"
 #include "traincore/testing/gpu.h"
@@ -37,15 +39,32 @@ int32_t select_dtype(std::string_view command, std::string_view name) {
   fail(TC_ERR_UNSUPPORTED_DTYPE, "{}: --dtype {}: choose from f32, bf16, f16", command, name);
 }
 
+namespace {
+
+// Of "cuda" or "cuda:N"; -1 if it is neither.
+int gpu_index(std::string_view name) {
+  constexpr std::string_view kPrefix = "cuda:";
+  if (name == "cuda") return 0;
+  if (!name.starts_with(kPrefix)) return -1;
+  int index = -1;
+  const char* const end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, index);
+  return error == std::errc() && stop == end ? index : -1;
+}
+
+}  // namespace
+
 int32_t select_device(std::string_view command, std::string_view name) {
   if (name == "cpu") return TC_CPU;
-  if (name != "cuda") fail(TC_ERR_INVALID_ARG, "{}: --device {}: choose from cpu, cuda", command, name);
+  const int index = gpu_index(name);
+  if (index < 0) fail(TC_ERR_INVALID_ARG, "{}: --device {}: choose from cpu, cuda, cuda:1, ...", command, name);
 #ifndef TC_WITH_CUDA
   fail(TC_ERR_NO_DEVICE, "{}: --device cuda: this build has no GPU kernels; configure with -DTC_ENABLE_CUDA=ON",
        command);
 #endif
   if (testing::gpu_count() == 0)
     fail(TC_ERR_NO_DEVICE, "{}: --device cuda: there is no GPU here that CUDA can use", command);
+  testing::use_gpu(index);
   return TC_CUDA;
 }
 

@@ -31,34 +31,85 @@ struct Moments {
   float near, rest, rstd;
 };
 
+// Sums of (v - near)^2 and, where centred, of v - near.
 template <class Norm, class Tile, class T, class V>
-__device__ __forceinline__ Moments moments_of(typename Tile::Group& group, const Columns<Tile, T>& columns, float eps,
-                                              const V& v) {
-  constexpr int kVec = Tile::template kVec<T>;
-  const float n = float(columns.cols);
-  float near = 0;
-  if constexpr (Norm::kCentred) {
-    columns.each([&](int c, int i) {
-      const auto value = v(c, i);
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) near += value[j];
-    });
-    near = sum(group, near) / n;
-  }
-  float sums[2] = {0, 0};  // of c^2 and c
+__device__ __forceinline__ void sums_about(typename Tile::Group& group, const Columns<Tile, T>& columns, float near,
+                                           const V& v, float (&sums)[2]) {
+  sums[0] = sums[1] = 0;
   columns.each([&](int c, int i) {
     const auto value = v(c, i);
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) {
+    for (int j = 0; j < Tile::template kVec<T>; ++j) {
       const float from_near = Norm::kCentred ? value[j] - near : value[j];
       sums[0] = fmaf(from_near, from_near, sums[0]);
       if constexpr (Norm::kCentred) sums[1] += from_near;
     }
   });
-  if constexpr (!Norm::kCentred) return {0, 0, 1.0f / sqrtf(sum(group, sums[0]) / n + eps)};
-  group.template reduce<Add>(sums);
-  const float rest = sums[1] / n;
-  return {near, rest, 1.0f / sqrtf(fmaxf(sums[0] / n - rest * rest, 0.0f) + eps)};
+  if constexpr (Norm::kCentred)
+    group.template reduce<Add>(sums);
+  else
+    sums[0] = sum(group, sums[0]);
+}
+
+// Centred rows: about their first element, which is near enough unless it lies many deviations off; then about the mean.
+template <class Norm, class Tile, class T, class V>
+__device__ __forceinline__ Moments moments_of(typename Tile::Group& group, const Columns<Tile, T>& columns, float eps,
+                                              float first, const V& v) {
+  constexpr float kNear = 64;
+  const float n = float(columns.cols);
+  float sums[2], near = first;
+  sums_about<Norm>(group, columns, near, v, sums);
+  if constexpr (!Norm::kCentred) return {0, 0, 1.0f / sqrtf(sums[0] / n + eps)};
+  float rest = sums[1] / n, variance = sums[0] / n - rest * rest;
+  if (!(rest * rest <= kNear * variance)) {
+    near += rest;
+    sums_about<Norm>(group, columns, near, v, sums);
+    rest = sums[1] / n;
+    variance = sums[0] / n - rest * rest;
+  }
+  return {near, rest, 1.0f / sqrtf(fmaxf(variance, 0.0f) + eps)};
+}
+
+// The row's first element, for rows that are centred.
+template <class Norm, class T>
+__device__ __forceinline__ float first_of(const NormForwardArgs<T>& a, int64_t r) {
+  if constexpr (!Norm::kCentred) return 0;
+  const float x = to_f32(a.x[r][0]);
+  return Norm::kHasResidual ? x + to_f32(a.residual[r][0]) : x;
+}
+
+struct NoBias {
+  template <int N>
+  __device__ __forceinline__ void add(Floats<N>&, int) const {}
+};
+template <class T, int N>
+struct TypedBias {
+  TypedVector<T, N> vector;
+  __device__ __forceinline__ void add(Floats<N>& y, int c) const { add_to(y, vector(c)); }
+};
+struct AnyBias {
+  AnyVector vector;
+  template <int N>
+  __device__ __forceinline__ void add(Floats<N>& y, int c) const {
+    add_to(y, vector.template load<N>(c));
+  }
+};
+
+// f(gain, bias), their dtype looked at once where they share one.
+template <class Norm, int N, class T, class F>
+__device__ __forceinline__ void visit_affine(const NormForwardArgs<T>& a, F&& f) {
+  if constexpr (Norm::kCentred) {
+    const auto typed = [&]<class W>(W) {
+      f(TypedVector<W, N>{static_cast<const W*>(a.gain.vector.data), a.gain.offset},
+        TypedBias<W, N>{{static_cast<const W*>(a.bias.data), 0}});
+    };
+    if (a.bias.data && a.gain.vector.data && a.bias.dtype == a.gain.vector.dtype) {
+      if (a.bias.dtype == TC_DTYPE_F32) return typed(float{});
+      return a.bias.dtype == TC_DTYPE_BF16 ? typed(bf16{}) : typed(f16{});
+    }
+    if (a.bias.data) return f([&](int c) { return a.gain.template load<N>(c); }, AnyBias{a.bias});
+  }
+  a.gain.template visit<N>([&](const auto& gain) { f(gain, NoBias{}); });
 }
 
 template <class Norm, class Tile, class T, class V>
@@ -67,7 +118,7 @@ __device__ __forceinline__ void write_row(const NormForwardArgs<T>& a, const Col
   constexpr int kVec = Tile::template kVec<T>;
   T* const y = a.y[r];
   T* const residual_out = a.residual_out.data ? a.residual_out[r] : nullptr;
-  a.gain.template visit<kVec>([&](const auto& gain) {
+  visit_affine<Norm, kVec>(a, [&](const auto& gain, const auto& bias) {
     columns.each([&](int c, int i) {
       const auto value = v(c, i), weight = gain(c);
       if (residual_out) store<Tile>(residual_out, c, value);
@@ -75,8 +126,7 @@ __device__ __forceinline__ void write_row(const NormForwardArgs<T>& a, const Col
           floats<kVec>([&](int j) { return (Norm::kCentred ? value[j] - m.near - m.rest : value[j]) * m.rstd; });
       if constexpr (Norm::kRounds) normal = rounded<T>(normal);
       auto result = floats<kVec>([&](int j) { return normal[j] * weight[j]; });
-      if constexpr (Norm::kCentred)
-        if (a.bias.data) add_to(result, a.bias.template load<kVec>(c));
+      bias.add(result, c);
       store<Tile>(y, c, result);
     });
   });
@@ -87,7 +137,8 @@ __device__ __forceinline__ void write_row(const NormForwardArgs<T>& a, const Col
 }
 
 template <class Norm, class Tile, class T>
-__global__ void __launch_bounds__(Tile::kMostThreads) norm_forward_kernel(const NormForwardArgs<T> a) {
+__global__ void __launch_bounds__(Tile::kMostThreads, (Norm::kHasResidual ? 512 : 1024) / Tile::kMostThreads)
+    norm_forward_kernel(const NormForwardArgs<T> a) {
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.x.cols);
   for (int64_t r = group.first_row(); r < a.x.count; r += group.row_stride()) {
@@ -98,7 +149,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads) norm_forward_kernel(const 
       else
         return sum(c, i);
     };
-    write_row<Norm>(a, columns, r, moments_of<Norm>(group, columns, a.eps, v), v);
+    write_row<Norm>(a, columns, r, moments_of<Norm>(group, columns, a.eps, first_of<Norm>(a, r), v), v);
   }
 }
 
@@ -128,7 +179,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 2)
       if constexpr (Norm::kHasResidual && Norm::kRounds) value = rounded<T>(value);
       return value;
     };
-    write_row<Norm>(a, columns, r, moments_of<Norm>(group, columns, a.eps, v), v);
+    write_row<Norm>(a, columns, r, moments_of<Norm>(group, columns, a.eps, first_of<Norm>(a, r), v), v);
     last = stage;
     stage = stage + 1 < stages ? stage + 1 : 0;
   }

@@ -91,7 +91,7 @@ void check_case(const OpCases& op, const PassCases& cases, const Case& large, st
 
 void check_large(const OpCases& op, const CheckOptions& options, const Report& report) {
   const auto list = op.bench_cuda ? op.bench_cuda() : op.bench ? op.bench() : std::vector<Case>{};
-  const cuda::DeviceGuard device(0);
+  const cuda::DeviceGuard device(gpu_in_use());
   for (const PassCases& cases : op.passes) {
     const Pass& pass = find_pass(op.name, cases.pass);
     const std::string_view rows = row_dimension(pass);

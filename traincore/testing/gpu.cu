@@ -49,7 +49,8 @@ class OnGpu {
     static thread_local Pool pool;
     size_t workspace = 0;
     // Asked with the tensors' own addresses, which are as aligned as those they will have.
-    moved_ = problem.moved([](tc_tensor t, const GuardedBuffer&) { return t.device = TC_CUDA, t; });
+    moved_ = problem.moved(
+        [](tc_tensor t, const GuardedBuffer&) { return t.device = TC_CUDA, t.device_index = gpu_in_use(), t; });
     if (call_workspace(pass, moved_.args(), nullptr, &workspace) != TC_OK)
       throw Error(TC_ERR_INTERNAL, tc_last_error());
     workspace_bytes_ = workspace;
@@ -59,7 +60,7 @@ class OnGpu {
     errors_ = reinterpret_cast<uint32_t*>(pool.take(sizeof(uint32_t)));
     moved_ = problem.moved([&](tc_tensor t, const GuardedBuffer& b) {
       t.data = copies_.at(&b) + (static_cast<std::byte*>(t.data) - b.begin());
-      t.device = TC_CUDA;
+      t.device = TC_CUDA, t.device_index = gpu_in_use();
       return t;
     });
   }
@@ -157,18 +158,31 @@ cudaGraphExec_t capture(const Pass& pass, const OnGpu& on, const tc_exec& exec, 
   return executable;
 }
 
+int chosen_gpu = 0;
+
+// With the next GPU, if there is one, as the current device: a call must find its own.
+tc_status_t call_from_elsewhere(const Pass& pass, const void* args, const tc_exec& exec) {
+  const cuda::DeviceGuard elsewhere((gpu_in_use() + 1) % gpu_count());
+  return call(pass, args, &exec);
+}
+
 }  // namespace
 
+void use_gpu(int index) {
+  cuda::device_info(index);  // NO_DEVICE where there is none
+  chosen_gpu = index;
+}
+int gpu_in_use() { return chosen_gpu; }
 int gpu_count() { return cuda::device_count(); }
 std::string gpu_name(int index) { return cuda::device_info(index).name; }
 
 tc_status_t run_on_gpu(const Pass& pass, Problem& problem, const tc_exec& exec) {
   return guard([&] {
-    const cuda::DeviceGuard device(0);
+    const cuda::DeviceGuard device(gpu_in_use());
     OnGpu on(pass, problem);
     on.upload();
     const tc_exec placed = on.exec(exec, nullptr);
-    require_call(call(pass, on.args(), &placed));
+    require_call(call_from_elsewhere(pass, on.args(), placed));
     require_ok(cudaDeviceSynchronize(), cuda::last_kernel_name());
     on.download();
   });
@@ -176,7 +190,7 @@ tc_status_t run_on_gpu(const Pass& pass, Problem& problem, const tc_exec& exec) 
 
 tc_status_t run_captured(const Pass& pass, Problem& problem, const tc_exec& exec) {
   return guard([&] {
-    const cuda::DeviceGuard device(0);
+    const cuda::DeviceGuard device(gpu_in_use());
     static thread_local cudaStream_t side = [] {
       cudaStream_t s = nullptr;
       require_ok(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "side stream");

@@ -6,8 +6,11 @@ namespace tc::testing {
 
 TC_TOOL_API int gpu_count();  // 0 in a build without CUDA
 TC_TOOL_API std::string gpu_name(int index);
+// The GPU that check and bench run on, 0 unless chosen.
+TC_TOOL_API void use_gpu(int index);
+int gpu_in_use();
 
-// The call on the caller's legacy stream, with a poisoned and guarded workspace of exactly the size asked for, and a
+// The call on the caller's legacy stream, made while another GPU is the current device if there is one, with a poisoned and guarded workspace of exactly the size asked for, and a
 // set of device errors that must stay 0.
 tc_status_t run_on_gpu(const Pass& pass, Problem& problem, const tc_exec& exec);
 // The call captured into a graph while the inputs are poison, on a side stream of its own with a kernel spinning on

@@ -11,6 +11,7 @@
 #include "traincore/cuda/launch.h"
 #include "traincore/testing/check.h"
 #include "traincore/testing/explain.h"
+#include "traincore/testing/gpu.h"
 #include "traincore/testing/gpu_set.h"
 
 namespace tc::testing {
@@ -142,7 +143,7 @@ Timing timing_of(std::vector<double> times) {
 
 double gpu_ceiling(int reads, int writes) {
   static std::map<std::pair<int, int>, double> known;
-  const cuda::DeviceGuard device(0);
+  const cuda::DeviceGuard device(gpu_in_use());
   double& rate = known[{reads, writes}];
   if (rate == 0) rate = measure_ceiling(reads, writes);
   return rate;
@@ -152,7 +153,7 @@ void time_on_gpu(const OpCases& op, const PassCases& cases, const Case& c, int32
                  Measurement& m) {
   constexpr double kFootprint = double(int64_t{1} << 30);
   constexpr int kMostSets = 64, kFewestRuns = 5, kMostRuns = 200;
-  const cuda::DeviceGuard device(0);
+  const cuda::DeviceGuard device(gpu_in_use());
   const Pass& pass = find_pass(op.name, cases.pass);
   const Problem problem(pass, c, dtype, Reals::storage, Memory::reserved);
   m.bytes = traffic_of(problem).total();

@@ -15,6 +15,8 @@ tc_status_t none() {
 
 int gpu_count() { return 0; }
 std::string gpu_name(int) { return {}; }
+void use_gpu(int) {}
+int gpu_in_use() { return 0; }
 tc_status_t run_on_gpu(const Pass&, Problem&, const tc_exec&) { return none(); }
 tc_status_t run_captured(const Pass&, Problem&, const tc_exec&) { return none(); }
 void check_large(const OpCases&, const CheckOptions&, const Report&) {

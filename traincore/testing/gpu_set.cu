@@ -7,6 +7,7 @@
 #include "traincore/core/op.h"
 #include "traincore/cuda/launch.h"
 #include "traincore/testing/check.h"
+#include "traincore/testing/gpu.h"
 #include "traincore/testing/values.h"
 
 namespace tc::testing {
@@ -53,7 +54,7 @@ GpuSet::GpuSet(const Problem& problem) {
   });
   moved_ = problem.moved([&](tc_tensor t, const GuardedBuffer& b) {
     t.data = copies_.at(&b).get() + (static_cast<std::byte*>(t.data) - b.begin());
-    t.device = TC_CUDA;
+    t.device = TC_CUDA, t.device_index = gpu_in_use();
     return t;
   });
   if (call_workspace(problem.pass(), moved_.args(), nullptr, &workspace_bytes_) != TC_OK)

@@ -85,6 +85,23 @@ std::vector<Case> bench() {
   return all;
 }
 
+std::vector<Case> bench_cuda() {
+  std::vector<Case> all;
+  for (const auto& [rows, cols] : {std::pair{32768, 1024},
+                                   {32768, 4096},
+                                   {16384, 8192},
+                                   {8192, 32768},
+                                   {2048, 131072},
+                                   {1024, 262144},
+                                   {131072, 128}})
+    all.push_back(Case()
+                      .set("eps", kEps)
+                      .with({"weight", "bias", "mean", "rstd", "dx", "dweight", "dbias"})
+                      .dim("rows", rows)
+                      .dim("cols", cols));
+  return all;
+}
+
 // y is a difference of v and its mean.
 testing::Terms forward_terms(std::string_view field, const void* exact_args) {
   const auto& a = *static_cast<const Forward*>(exact_args);
@@ -211,6 +228,7 @@ const testing::OpCases cases = {
                 {"dx without mean(gw)", "layernorm_backward", missing_mean},
                 {"parameter gradients averaged over rows", "layernorm_backward", averaged_gradients},
                 {"dresidual_out ignored", "layernorm_backward", ignored_cotangent}},
+    .bench_cuda = bench_cuda,
 };
 
 }  // namespace tc::ops::layernorm

@@ -11,6 +11,9 @@ using Backward = tcx_layernorm_backward_args;
 
 void forward_cpu(const Forward&, const tc_exec&);
 void backward_cpu(const Backward&, const tc_exec&);
+void forward_cuda(const Forward&, const tc_exec&);
+void backward_cuda(const Backward&, const tc_exec&);
+size_t backward_cuda_workspace(const Backward&, const tc_exec&);
 
 namespace {
 
@@ -39,14 +42,23 @@ constexpr Field backward_fields[] = {
     flag("accumulate", offsetof(Backward, accumulate)),
 };
 
+// The GPU kernels are for full-size tensors of one dtype.
+template <class A>
+void check_gpu(const char* pass, const A& a, int32_t device) {
+  if (device == TC_CUDA && kernel_dtype(a).mixed)
+    fail(TC_ERR_KERNEL_NOT_FOUND, "{}: on a GPU the full-size tensors share one dtype; mixtures are served on the CPU",
+         pass);
+}
 void check_forward(const Forward& a, const Dims& dims) {
   require(dims["cols"] > 0, "layernorm_forward: x has width 0, but a row needs at least one element");
   require(a.eps > 0, "layernorm_forward: eps is {}, but must be > 0", a.eps);
+  check_gpu("layernorm_forward", a, a.x.device);
 }
 void check_backward(const Backward& a, const Dims& dims) {
   require(dims["cols"] > 0, "layernorm_backward: dy has width 0, but a row needs at least one element");
   require(given(a.dx) || gradients_wanted(a) > 0,
           "layernorm_backward: none of dx, dweight and dbias is given, so there is nothing to compute");
+  check_gpu("layernorm_backward", a, a.dy.device);
 }
 
 template <class A>
@@ -62,6 +74,7 @@ constexpr Pass list[] = {
      .check = Erase<Forward>::check<check_forward>,
      .workspace = Erase<Forward>::workspace<carve_forward>,
      .cpu = Erase<Forward>::run<forward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>),
      .explain = Erase<Forward>::explain<explain<Forward>>},
     {.name = "layernorm_backward",
      .formula =
@@ -71,7 +84,9 @@ constexpr Pass list[] = {
      .args_size = sizeof(Backward),
      .check = Erase<Backward>::check<check_backward>,
      .workspace = Erase<Backward>::workspace<carve_backward>,
+     .cuda_workspace = TC_IF_CUDA(Erase<Backward>::cuda_workspace<backward_cuda_workspace>),
      .cpu = Erase<Backward>::run<backward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>),
      .explain = Erase<Backward>::explain<explain<Backward>>},
 };
 

@@ -1,0 +1,49 @@
+// LayerNorm forward on the GPU: one pass over memory; the row stays in registers, or in shared memory, where it fits.
+#include "traincore/core/dispatch.h"
+#include "traincore/cuda/norm.cuh"
+#include "traincore/cuda/row_launch.h"
+#include "traincore/ops/layernorm/layernorm.h"
+
+namespace tc::ops::layernorm {
+namespace {
+
+using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabulary of GPU kernels
+
+template <class Norm, class T>
+void launch_forward(const RowPlan& plan, const tc_exec& exec, const NormForwardArgs<T>& args) {
+  if (plan.cluster > 1) {
+    const AheadPlan ahead = plan_ahead(plan, 1 + Norm::kHasResidual);
+    return launch<norm_forward_ahead_kernel<Norm, RowTile<Block, true, 4>, T>>(
+        "layernorm_forward_ahead", grid_of(plan, ahead), exec, args, ahead.stages);
+  }
+  with_row_tile(plan, [&]<class Tile>() {
+    launch<norm_forward_kernel<Norm, Tile, T>>("layernorm_forward", grid_of(plan), exec, args);
+  });
+}
+
+template <class T>
+void forward(const tcx_layernorm_forward_args& a, const tc_exec& exec, const RowPlan& plan) {
+  const NormForwardArgs<T> args{rows_of<const T>(a.x),
+                                rows_of<const T>(a.residual),
+                                rows_of<T>(a.y),
+                                rows_of<T>(a.residual_out),
+                                values_of<float>(a.mean),
+                                values_of<float>(a.rstd),
+                                {{a.weight.data, a.weight.dtype}, 0},
+                                {a.bias.data, a.bias.dtype},
+                                static_cast<float>(a.eps)};
+  with_value<false, true>("residual", given(a.residual), [&]<bool kHasResidual>() {
+    launch_forward<NormKind<true, kHasResidual, false>>(plan, exec, args);
+  });
+}
+
+}  // namespace
+
+void forward_cuda(const tcx_layernorm_forward_args& a, const tc_exec& exec) {
+  const DeviceGuard device(a.x);
+  const RowPlan plan =
+      plan_rows(row_shape({&a.x, &a.residual, &a.y, &a.residual_out}, {&a.weight, &a.bias}), device.info());
+  with_type(FloatTypes{}, a.x.dtype, [&]<class T>() { forward<T>(a, exec, plan); });
+}
+
+}  // namespace tc::ops::layernorm
