@@ -223,7 +223,7 @@ class Fuzzer {
       case 1:
         return tc_gemm_async(c, &g, buffer(), buffer(), buffer(), below(2) ? nullptr : stream());
       case 2: {
-        const tc_gemm_batched_desc b{g, size(), size(), size(), rarely() ? INT64_MAX : size() * 8};
+        const tc_gemm_batched_desc b{g, size(), size(), size(), rarely() ? INT64_MAX : int64_t{size()} * 8};
         return tc_gemm_batched(c, &b, buffer(), buffer(), buffer());
       }
       case 3:
