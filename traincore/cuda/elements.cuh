@@ -45,21 +45,30 @@ __device__ __forceinline__ void locate(const Items<K>& items, int64_t i, int64_t
 // elements of an item that is cut short.
 template <int kWidth, int K, class F>
 __device__ __forceinline__ void each_item(const Items<K>& items, F&& f) {
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < items.count;
-       i += int64_t(gridDim.x) * blockDim.x) {
-    int64_t at[K];
-    locate(items, i, at);
-    if (kWidth == 1 || (i + 1) * kWidth <= items.elements) {
-      f(Width<kWidth>{}, at);
-    } else {
+  const auto each = [&](auto&& place) {
+    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < items.count;
+         i += int64_t(gridDim.x) * blockDim.x) {
+      int64_t at[K];
+      place(i, at);
+      if (kWidth == 1 || (i + 1) * kWidth <= items.elements) {
+        f(Width<kWidth>{}, at);
+      } else {
 #pragma unroll 1
-      for (int64_t rest = items.elements - i * kWidth; rest > 0; --rest) {
-        f(Width<1>{}, at);
+        for (int64_t rest = items.elements - i * kWidth; rest > 0; --rest) {
+          f(Width<1>{}, at);
 #pragma unroll
-        for (int k = 0; k < K; ++k) ++at[k];
+          for (int k = 0; k < K; ++k) ++at[k];
+        }
       }
     }
-  }
+  };
+  if (kWidth > 1 && items.rank == 1)  // one run of elements: all tensors' places are one number
+    each([](int64_t i, int64_t(&at)[K]) {
+#pragma unroll
+      for (int k = 0; k < K; ++k) at[k] = i * kWidth;
+    });
+  else
+    each([&](int64_t i, int64_t(&at)[K]) { locate(items, i, at); });
 }
 
 // A tensor whose dtype is known only at run time; the same for every thread, so the branch costs little. N elements of

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kItemThreads) backward_kernel(const __grid_con
     using Vector = Pack<T, kCount>;
     const Vector dy = Vector::load(a.dy + at[0]), gate = Vector::load(a.gate + at[1]);
     const Vector up = a.up ? Vector::load(a.up + at[2]) : gate;
-    with_activation<kKind>(a.kind, [&](auto act_type) {
+    with_activation<kKind, std::conditional_t<kKind == TC_ACTIVATION_NONE, float, T>>(a.kind, [&](auto act_type) {
       using Act = typename decltype(act_type)::type;
       const auto g = dy.f32(), x = gate.f32();
       const auto factor = a.up ? up.f32() : floats<kCount>([](int) { return 1.0f; });
@@ -58,7 +58,7 @@ void backward_cuda(const tcx_activation_backward_args& a, const tc_exec& exec) {
                                static_cast<T*>(a.y.data),
                                a.kind,
                                items_of<6>({&a.dy, &a.gate, &a.up, &a.dgate, &a.dup, &a.y}, kWide<T>)};
-    with_width_and_kind<kWide<T>>(args.items.width, a.kind, [&]<int kWidth, int kKind>() {
+    with_width_and_kind<kWide<T>>(args.items.width, a.kind, exec, [&]<int kWidth, int kKind>() {
       launch<backward_kernel<T, kWidth, kKind>>("activation_backward",
                                                 {blocks_for(args.items.count, kItemThreads), kItemThreads}, exec, args);
     });

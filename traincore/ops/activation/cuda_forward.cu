@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kItemThreads) forward_kernel(const __grid_cons
     using Vector = Pack<T, kCount>;
     const Vector gate = Vector::load(a.gate + at[0]);
     const Vector up = a.up ? Vector::load(a.up + at[1]) : gate;
-    with_activation<kKind>(a.kind, [&](auto act) {
+    with_activation<kKind, std::conditional_t<kKind == TC_ACTIVATION_NONE, float, T>>(a.kind, [&](auto act) {
       using Act = typename decltype(act)::type;
       const auto x = gate.f32();
       auto y = floats<kCount>([&](int j) { return Act(x[j]).value(); });
@@ -45,7 +45,7 @@ void forward_cuda(const tcx_activation_forward_args& a, const tc_exec& exec) {
   with_type(FloatTypes{}, a.gate.dtype, [&]<class T>() {
     const ForwardArgs<T> args{static_cast<const T*>(a.gate.data), static_cast<const T*>(a.up.data),
                               static_cast<T*>(a.y.data), a.kind, items_of<3>({&a.gate, &a.up, &a.y}, kWide<T>)};
-    with_width_and_kind<kWide<T>>(args.items.width, a.kind, [&]<int kWidth, int kKind>() {
+    with_width_and_kind<kWide<T>>(args.items.width, a.kind, exec, [&]<int kWidth, int kKind>() {
       launch<forward_kernel<T, kWidth, kKind>>("activation_forward",
                                                {blocks_for(args.items.count, kItemThreads), kItemThreads}, exec, args);
     });

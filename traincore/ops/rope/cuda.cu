@@ -15,7 +15,9 @@ namespace {
 
 using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabulary of GPU kernels
 
-constexpr int kHeads = 4;  // of a thread
+constexpr int kHeads = 4;      // of a thread
+constexpr int kThreads = 128;  // of a block
+constexpr int kBlocks = 5;     // of an SM at least: enough bytes in flight
 
 // One of q and k, on its way in and out. Group g of its heads is g, g + groups, g + 2 groups, ...
 template <class T>
@@ -96,7 +98,7 @@ __device__ __forceinline__ void turn(Floats<kVec>& a, Floats<kVec>& b, const Flo
 }
 
 template <class T, int kVec, bool kInterleaved>
-__global__ void __launch_bounds__(kItemThreads) turn_kernel(const __grid_constant__ TurnArgs<T> a) {
+__global__ void __launch_bounds__(kThreads, kBlocks) turn_kernel(const __grid_constant__ TurnArgs<T> a) {
   using Vector = Pack<T, kVec>;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < a.items; i += int64_t(gridDim.x) * blockDim.x) {
     const Item at = a.items <= UINT32_MAX ? item_at(a, uint32_t(i)) : item_at(a, uint64_t(i));
@@ -105,7 +107,9 @@ __global__ void __launch_bounds__(kItemThreads) turn_kernel(const __grid_constan
     const int64_t group = is_q ? at.group : at.group - a.sides[0].groups;
     if (at.lane >= a.turning) {
       const int64_t c = 2 * a.half + (at.lane - a.turning) * kVec;
-      each_head(side, group, at.b, at.s, [&](int, const T* from, T* to) { Vector::load(from + c).store(to + c); });
+      Vector kept[kHeads];
+      each_head(side, group, at.b, at.s, [&](int j, const T* from, T*) { kept[j] = Vector::load(from + c); });
+      each_head(side, group, at.b, at.s, [&](int j, const T*, T* to) { kept[j].store(to + c); });
       continue;
     }
     constexpr bool kPairIsOne = kInterleaved && kVec == 1;
@@ -161,8 +165,8 @@ void rotate(const Rotation& r, const tc_exec& exec) {
   args.items = q.batch.count * q.seq * (args.sides[0].groups + args.sides[1].groups) * args.lanes;
   with_value<false, true>("wide", is_wide, [&]<bool kIsWide>() {
     with_value<false, true>("interleaved", r.pairing == TC_ROPE_INTERLEAVED, [&]<bool kInterleaved>() {
-      launch<turn_kernel<T, kIsWide ? kWide<T> : 1, kInterleaved>>(
-          "rope", {blocks_for(args.items, kItemThreads), kItemThreads}, exec, args);
+      launch<turn_kernel<T, kIsWide ? kWide<T> : 1, kInterleaved>>("rope", {blocks_for(args.items, kThreads), kThreads},
+                                                                   exec, args);
     });
   });
 }
