@@ -70,49 +70,49 @@ __device__ __forceinline__ double inverse_normalizer(const LossOptions& o) {
   return normalizer == 0 ? 0 : 1 / normalizer;
 }
 
-// u = softcap tanh(logit_scale x / softcap), or logit_scale x; as exact as T is.
+// u = gain value(x) = softcap tanh(logit_scale x / softcap), or logit_scale x; as exact as T is.
 template <class T, bool kIsCapped>
 class Logit {
  public:
+  float gain;
   __device__ __forceinline__ explicit Logit(const LossOptions& o)
-      : inner_(kIsCapped ? o.logit_scale / o.softcap : o.logit_scale),
-        cap_(o.softcap),
-        inverse_cap_(kIsCapped ? 1 / o.softcap : 0) {}
-  __device__ __forceinline__ float operator()(float x) const {
-    return kIsCapped ? cap_ * tanh_for<T>(inner_ * x) : inner_ * x;
-  }
-  // v du/dx / logit_scale.
-  __device__ __forceinline__ float times_slope(float v, float u) const {
-    if constexpr (!kIsCapped) return v;
-    const float ratio = u * inverse_cap_;
-    return v * fmaf(-ratio, ratio, 1);
+      : gain(kIsCapped ? o.softcap : o.logit_scale), inner_(kIsCapped ? o.logit_scale / o.softcap : 1) {}
+  __device__ __forceinline__ float value(float x) const { return kIsCapped ? tanh_for<T>(inner_ * x) : x; }
+  __device__ __forceinline__ float operator()(float x) const { return gain * value(x); }
+  // y du/dx / logit_scale.
+  __device__ __forceinline__ float times_slope(float y, float value) const {
+    return kIsCapped ? y * fmaf(-value, value, 1.0f) : y;
   }
 
  private:
-  float inner_, cap_, inverse_cap_;
+  float inner_;
 };
 
-// dlogits of one row as a function of u.
+// dlogits of one row as a function of its logits.
 template <class T, bool kIsCapped>
 class LossGradient {
  public:
   // `dloss` is over the normalizer already.
-  __device__ __forceinline__ LossGradient(const LossOptions& o, float weight, float max, float log_sum,
-                                          float inverse_sum, float dloss)
-      : logit_(o), shift_(max) {
+  __device__ __forceinline__ LossGradient(const LossOptions& o, const Logit<T, kIsCapped>& logit, float weight,
+                                          float max, float log_sum, float inverse_sum, float dloss)
+      : logit_(logit), shift_(max) {
     const float scale = dloss * o.logit_scale, kept = weight * (1 - o.label_smoothing);
     of_exp_ = scale * (kept + o.label_smoothing + 2 * o.z_loss * (max + log_sum)) * inverse_sum;
     uniform_ = scale * o.label_smoothing / float(o.classes);
     at_target_ = scale * kept;
   }
-  __device__ __forceinline__ float operator()(float u) const { return logit_.times_slope(of_softmax(u), u); }
-  __device__ __forceinline__ float of_target(float u) const {
-    return logit_.times_slope(of_softmax(u) - at_target_, u);
+  __device__ __forceinline__ float operator()(float x) const {
+    const float v = logit_.value(x);
+    return logit_.times_slope(of_softmax(v), v);
+  }
+  __device__ __forceinline__ float of_target(float x) const {
+    const float v = logit_.value(x);
+    return logit_.times_slope(of_softmax(v) - at_target_, v);
   }
 
  private:
-  __device__ __forceinline__ float of_softmax(float u) const {
-    return fmaf(exp_for<T>(u - shift_), of_exp_, -uniform_);
+  __device__ __forceinline__ float of_softmax(float v) const {
+    return fmaf(exp_for<T>(fmaf(v, logit_.gain, -shift_)), of_exp_, -uniform_);
   }
   Logit<T, kIsCapped> logit_;
   float shift_, of_exp_, uniform_, at_target_;

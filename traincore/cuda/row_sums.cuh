@@ -46,9 +46,8 @@ class RowsAhead {
         return __pipeline_wait_prior(3);
     }
   }
-  __device__ __forceinline__ Floats<kVec> operator()(int stage, int t, int v) const {
-    return Pack<T, kVec>{*at(stage, t, v)}.f32();
-  }
+  __device__ __forceinline__ Floats<kVec> operator()(int stage, int t, int v) const { return pack(stage, t, v).f32(); }
+  __device__ __forceinline__ Pack<T, kVec> pack(int stage, int t, int v) const { return {*at(stage, t, v)}; }
   // Where the shared memory of the stages ends, for what else a thread keeps of its own.
   __device__ __forceinline__ uint4* end() const { return at(stages_, 0, 0); }
 
@@ -60,8 +59,17 @@ class RowsAhead {
   int tensors_, stages_;
 };
 
-// f(r, x) for the group's rows in turn, x(c, v) being the elements of row r, with the next rows on their way. A row that is
-// not wanted is not loaded, and has no x. For rows that are kept, launched with grid_of(plan, ahead).
+// This thread's part of a row, in registers.
+template <class Tile, class T>
+struct HeldRow {
+  static constexpr int kVec = Tile::template kVec<T>;
+  Pack<T, kVec> packs[Tile::kVectors];
+  __device__ __forceinline__ Floats<kVec> operator()(int, int v) const { return packs[v].f32(); }
+  __device__ __forceinline__ Pack<T, kVec> pack(int, int v) const { return packs[v]; }
+};
+
+// f(r, x) for the group's rows in turn, x(c, v) being the elements of row r; `stages` rows are on their way meanwhile. A
+// row that is not wanted is not loaded, and has no x.
 template <class Tile, class T, class Wanted, class F>
 __device__ __forceinline__ void for_rows_ahead(const typename Tile::Group& group, const Columns<Tile, T>& columns,
                                                const Rows<const T>& rows, int stages, Wanted&& is_wanted, F&& f) {
@@ -72,15 +80,16 @@ __device__ __forceinline__ void for_rows_ahead(const typename Tile::Group& group
     ahead.commit();
   };
   const auto wanted = [&](int64_t r) { return r < rows.count && is_wanted(r); };
-  for (int s = 0; s + 1 < stages; ++s) load(first + s * stride, wanted(first + s * stride), s);
-  int stage = 0, last = stages - 1;
-  bool next = wanted(first + last * stride);  // asked a row early, so that no load waits for the answer
+  for (int s = 0; s < stages; ++s) load(first + s * stride, wanted(first + s * stride), s);
+  int stage = 0;
+  bool next = wanted(first + stages * stride);  // asked a row early, so that no load waits for the answer
   for (int64_t r = first; r < rows.count; r += stride) {
-    load(r + (stages - 1) * stride, next, last);
-    next = wanted(r + stages * stride);
     ahead.wait();
-    f(r, [&](int, int v) { return ahead(stage, 0, v); });
-    last = stage;
+    HeldRow<Tile, T> x;
+    columns.each([&](int, int v) { x.packs[v] = ahead.pack(stage, 0, v); });
+    load(r + stages * stride, next, stage);
+    next = wanted(r + (stages + 1) * stride);
+    f(r, x);
     stage = stage + 1 < stages ? stage + 1 : 0;
   }
 }

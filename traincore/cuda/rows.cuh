@@ -48,6 +48,12 @@ class Kept {
     else
       return Pack<T, kVec>::load(row_ + c).f32();
   }
+  __device__ __forceinline__ Pack<T, kVec> pack(int c, int v) const {
+    if constexpr (Tile::kVectors > 0)
+      return packs_[v];
+    else
+      return Pack<T, kVec>::load(row_ + c);
+  }
 
  private:
   const T* row_;

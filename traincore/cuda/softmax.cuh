@@ -1,6 +1,10 @@
 // Device code: the maximum of a row and the sum of its exponentials, for softmax and the losses over classes.
 #pragma once
+#include <algorithm>
+
 #include "traincore/cuda/math.cuh"
+#include "traincore/cuda/row_launch.h"
+#include "traincore/cuda/row_sums.cuh"
 #include "traincore/cuda/rows.cuh"
 
 namespace tc::cuda {
@@ -15,45 +19,88 @@ struct SoftmaxStats {
   __device__ __forceinline__ float log_sum() const { return sum == 0 ? 0.0f : logf(sum); }
 };
 
-// Statistics of the row u(c, v) -> Floats. A row that is kept is looked at twice, any other is read once, with the sum
-// rescaled where a thread finds a new maximum; `wants_shifted` costs one more look.
-template <class Tile, class T, class F>
+// The largest element; a NaN wins.
+template <class T, int N>
+__device__ __forceinline__ float largest(const Pack<T, N>& pack) {
+  if constexpr (sizeof(T) == 2 && N > 1) {
+    const auto* const pairs = reinterpret_cast<const uint32_t*>(&pack.raw);
+    uint32_t most = pairs[0];
+#pragma unroll
+    for (int i = 1; i < N / 2; ++i) {
+      if constexpr (dtype_of<T> == TC_DTYPE_BF16)
+        asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(most) : "r"(pairs[i]));
+      else
+        asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(most) : "r"(pairs[i]));
+    }
+    const auto last = Pack<T, 2>{most}.f32();
+    return Max{}(last[0], last[1]);
+  } else {
+    const auto x = pack.f32();
+    float most = x[0];
+#pragma unroll
+    for (int i = 1; i < N; ++i) most = Max{}(most, x[i]);
+    return most;
+  }
+}
+
+// What a row's elements stand for: gain value(x), which grows with x.
+struct Plain {
+  static constexpr float gain = 1;
+  __device__ __forceinline__ float value(float x) const { return x; }
+};
+
+// Statistics of the row u(x(c, v)), u = gain value(). A row that is kept is looked at twice, any other is read once, with
+// the sum rescaled where a thread finds a new maximum; `wants_shifted` costs one more look.
+template <class Tile, class T, class U, class X>
 __device__ __forceinline__ SoftmaxStats softmax_stats(typename Tile::Group& group, const Columns<Tile, T>& columns,
-                                                      bool wants_shifted, F&& u) {
+                                                      bool wants_shifted, const U& u, const X& x) {
   constexpr int kVec = Tile::template kVec<T>;
   constexpr bool kIsKept = Tile::kVectors > 0;
-  float top = -kInfinity, sums[2] = {0, 0};  // of exponentials; of u - max
+  float top = -kInfinity,
+        sums[2] = {0, 0};  // top: of x, or of u where rows are read again; of exponentials; of u - max
+  const auto add_exponentials = [&](const Pack<T, kVec>& pack, float shift) {
+    const auto values = pack.f32();
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) sums[0] += exp_for<T>(fmaf(u.value(values[j]), u.gain, -shift));
+  };
   columns.each([&](int c, int v) {
-    const auto x = u(c, v);
-    float here = top;
-#pragma unroll
-    for (int j = 0; j < kVec; ++j) here = Max{}(here, x[j]);
-    if constexpr (!kIsKept) {
+    const auto pack = x.pack(c, v);
+    if constexpr (kIsKept) {
+      top = Max{}(top, largest(pack));
+    } else {
+      const float here = Max{}(top, u.gain * u.value(largest(pack)));
       if (here > top) sums[0] *= exp_for<T>(top - here);
-      const float shift = here == -kInfinity ? 0.0f : here;
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) sums[0] += exp_for<T>(x[j] - shift);
+      top = here;
+      add_exponentials(pack, here == -kInfinity ? 0.0f : here);
     }
-    top = here;
   });
   SoftmaxStats s{max(group, top), 0, 0};
+  if constexpr (kIsKept) s.max = u.gain * u.value(s.max);
+  const float shift = s.shift();
   if (wants_shifted)
     columns.each([&](int c, int v) {
-      const auto x = u(c, v);
+      const auto values = x(c, v);
 #pragma unroll
-      for (int j = 0; j < kVec; ++j) sums[1] += x[j] - s.max;
+      for (int j = 0; j < kVec; ++j) sums[1] += fmaf(u.value(values[j]), u.gain, -s.max);
     });
   if constexpr (kIsKept)
-    columns.each([&](int c, int v) {
-      const auto x = u(c, v);
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) sums[0] += exp_for<T>(x[j] - s.shift());
-    });
+    columns.each([&](int c, int v) { add_exponentials(x.pack(c, v), shift); });
   else
-    sums[0] *= exp_for<T>(top - s.shift());
+    sums[0] *= exp_for<T>(top - shift);
   group.template reduce<Add>(sums);
   s.sum = sums[0], s.shifted = sums[1];
   return s;
+}
+
+// Rows that take a cluster of blocks with 4 vectors a thread take half as many with 8, two blocks an SM, and what is done
+// once a row costs half. A group takes so many rows that starting it costs little, and so few that all end together.
+inline constexpr int kWideStages = 1;
+using WideTile = RowTile<Block, true, 8>;
+inline Grid wide_grid(const RowPlan& plan, int64_t rows) {
+  const int64_t cluster = plan.cluster / 2, at_once = 264 / cluster;
+  const int64_t per_group = std::clamp<int64_t>(rows / (16 * at_once), 1, 8);
+  return {(rows + per_group - 1) / per_group * cluster, plan.threads, static_cast<int32_t>(cluster),
+          size_t{kWideStages} * WideTile::kVectors * 16 * static_cast<size_t>(plan.threads)};
 }
 
 }  // namespace tc::cuda

@@ -39,18 +39,17 @@ __device__ __forceinline__ void gradient_piece(const BackwardArgs<T>& a, int64_t
     if (first + v * kThreads * kVec < cols) packs[v] = Pack<T, kVec>::load(x + first + v * kThreads * kVec);
   if (!o.is_class(target) && o.errors && first == 0) atomicOr(o.errors, uint32_t{TC_BAD_TARGET});
   const float log_sum = *a.row_log_sum[r];
-  const LossGradient<T, kIsCapped> gradient(o, o.weight(target), *a.row_max[r], log_sum, expf(-log_sum),
-                                            float(*a.dloss[r] * inverse));
-  const Logit<T, kIsCapped> logit(o);
+  const LossGradient<T, kIsCapped> gradient(o, Logit<T, kIsCapped>(o), o.weight(target), *a.row_max[r], log_sum,
+                                            expf(-log_sum), float(*a.dloss[r] * inverse));
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int c = first + v * kThreads * kVec;
     if (c >= cols) return;
     const auto value = packs[v].f32();
-    const auto g = floats<kVec>([&](int j) { return gradient(logit(value[j])); });
+    const auto g = floats<kVec>([&](int j) { return gradient(value[j]); });
     Pack<T, kVec>::from(g).store(dlogits + c);
     if (target >= c && target < c + kVec) {
-      const auto at_target = floats<kVec>([&](int j) { return gradient.of_target(logit(value[j])); });
+      const auto at_target = floats<kVec>([&](int j) { return gradient.of_target(value[j]); });
 #pragma unroll
       for (int j = 0; j < kVec; ++j)
         if (c + j == target) dlogits[c + j] = from_f32<T>(at_target[j]);

@@ -3,8 +3,6 @@
 #include "traincore/core/arena.h"
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/loss.cuh"
-#include "traincore/cuda/row_launch.h"
-#include "traincore/cuda/row_sums.cuh"
 #include "traincore/cuda/softmax.cuh"
 #include "traincore/ops/cross_entropy/cross_entropy.h"
 
@@ -55,23 +53,19 @@ __device__ __forceinline__ void valid_row(const ForwardArgs<T>& a, typename Tile
   if (!is_class && o.errors && group.lane() == 0) atomicOr(o.errors, uint32_t{TC_BAD_TARGET});
   const float x_target = to_f32(a.logits[r][is_class ? target : 0]);  // now: dlogits may take the logits' place
   const Logit<T, kIsCapped> logit(o);
-  const auto u = [&](int c, int v) {
-    const auto value = x(c, v);
-    return floats<kVec>([&](int j) { return logit(value[j]); });
-  };
-  const SoftmaxStats stats = softmax_stats(group, columns, o.label_smoothing > 0, u);
+  const SoftmaxStats stats = softmax_stats(group, columns, o.label_smoothing > 0, logit, x);
   // A row of -inf alone has no distribution.
   const float sum = stats.sum > 0 ? stats.sum : __builtin_nanf(""), log_sum = logf(sum), weight = o.weight(target);
   if (a.dlogits.data) {
     T* const dlogits = a.dlogits[r];
     const double dloss = (a.dloss.data ? double(*a.dloss[r]) : 1.0) * inverse_normalizer;
-    const LossGradient<T, kIsCapped> gradient(o, weight, stats.max, log_sum, 1 / sum, float(dloss));
+    const LossGradient<T, kIsCapped> gradient(o, logit, weight, stats.max, log_sum, 1 / sum, float(dloss));
     columns.each([&](int c, int v) {
-      const auto value = u(c, v);
+      const auto value = x(c, v);
       store<Tile>(dlogits, c, floats<kVec>([&](int j) { return gradient(value[j]); }));
     });
     if (is_class && columns.has(int(target)))  // after its vector, which the same thread wrote
-      dlogits[target] = from_f32<T>(gradient.of_target(logit(x_target)));
+      dlogits[target] = from_f32<T>(gradient.of_target(x_target));
   }
   if (group.lane() != 0) return;
   const double s = o.label_smoothing, lse = double(stats.max) + log_sum, z_loss_part = o.z_loss * lse * lse;
@@ -98,19 +92,18 @@ __global__ void __launch_bounds__(Tile::kMostThreads) row_kernel(const ForwardAr
 }
 
 // For rows that take a cluster: the next ones are on their way while one waits for its other blocks.
-using AheadTile = RowTile<Block, true, 4>;
 template <class T, bool kIsCapped>
-__global__ void __launch_bounds__(AheadTile::kMostThreads, 2) ahead_kernel(const ForwardArgs<T> a, const int stages) {
+__global__ void __launch_bounds__(WideTile::kMostThreads, 2) wide_kernel(const ForwardArgs<T> a) {
   Block group;
-  const Columns<AheadTile, T> columns(group, a.logits.cols);
+  const Columns<WideTile, T> columns(group, a.logits.cols);
   const double inverse = a.dlogits.data ? inverse_normalizer(a.options) : 0;
   const auto is_wanted = [&](int64_t r) { return a.options.target[r] != a.options.ignore_index; };
-  for_rows_ahead(group, columns, a.logits, stages, is_wanted, [&](int64_t r, const auto& x) {
+  for_rows_ahead(group, columns, a.logits, kWideStages, is_wanted, [&](int64_t r, const auto& x) {
     const int64_t target = a.options.target[r];
     if (target == a.options.ignore_index)
       ignored_row(a, group, columns, r);
     else
-      valid_row<AheadTile, T, kIsCapped>(a, group, columns, r, target, inverse, x);
+      valid_row<WideTile, T, kIsCapped>(a, group, columns, r, target, inverse, x);
   });
 }
 
@@ -131,11 +124,9 @@ Rows<float> row_values(const tc_tensor& output, float* scratch, int64_t rows) {
 
 template <class T, bool kIsCapped>
 void forward_rows(const ForwardArgs<T>& args, const RowPlan& plan, const tc_exec& exec) {
-  if (plan.cluster > 1) {
-    const AheadPlan ahead = plan_ahead(plan, 1);
-    return launch<ahead_kernel<T, kIsCapped>>("cross_entropy_forward_ahead", grid_of(plan, ahead), exec, args,
-                                              ahead.stages);
-  }
+  if (plan.cluster > 1)
+    return launch<wide_kernel<T, kIsCapped>>("cross_entropy_forward_wide", wide_grid(plan, args.logits.count), exec,
+                                             args);
   with_row_tile(plan, [&]<class Tile>() {
     launch<row_kernel<Tile, T, kIsCapped>>("cross_entropy_forward", grid_of(plan), exec, args);
   });

@@ -1,7 +1,5 @@
 // Softmax and log-softmax forward on the GPU: one pass over the row, which stays in registers where it fits.
 #include "traincore/core/dispatch.h"
-#include "traincore/cuda/row_launch.h"
-#include "traincore/cuda/row_sums.cuh"
 #include "traincore/cuda/softmax.cuh"
 #include "traincore/ops/softmax/softmax.h"
 
@@ -13,7 +11,7 @@ using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabula
 template <bool kIsLog, class Tile, class T, class X>
 __device__ __forceinline__ void forward_row(typename Tile::Group& group, const Columns<Tile, T>& columns, const X& x,
                                             T* y) {
-  const SoftmaxStats stats = softmax_stats(group, columns, false, x);
+  const SoftmaxStats stats = softmax_stats(group, columns, false, Plain{}, x);
   const float shift = stats.shift(), last = kIsLog ? stats.log_sum() : stats.inverse_sum();
   columns.each([&](int c, int v) {
     const auto value = x(c, v);
@@ -32,15 +30,13 @@ __global__ void __launch_bounds__(Tile::kMostThreads) forward_kernel(const Rows<
 }
 
 // For rows that take a cluster: the next ones are on their way while one waits for its other blocks.
-using AheadTile = RowTile<Block, true, 4>;
 template <class T, bool kIsLog>
-__global__ void __launch_bounds__(AheadTile::kMostThreads, 2)
-    ahead_kernel(const Rows<const T> from, const Rows<T> to, const int stages) {
+__global__ void __launch_bounds__(WideTile::kMostThreads, 2) wide_kernel(const Rows<const T> from, const Rows<T> to) {
   Block group;
-  const Columns<AheadTile, T> columns(group, from.cols);
+  const Columns<WideTile, T> columns(group, from.cols);
   for_rows_ahead(
-      group, columns, from, stages, [](int64_t) { return true; },
-      [&](int64_t r, const auto& x) { forward_row<kIsLog, AheadTile, T>(group, columns, x, to[r]); });
+      group, columns, from, kWideStages, [](int64_t) { return true; },
+      [&](int64_t r, const auto& x) { forward_row<kIsLog, WideTile, T>(group, columns, x, to[r]); });
 }
 
 template <bool kIsLog>
@@ -50,10 +46,7 @@ void forward(const char* name, const tc_tensor& x, const tc_tensor& y, const tc_
   with_type(FloatTypes{}, x.dtype, [&]<class T>() {
     const auto from = rows_of<const T>(x);
     const auto to = rows_of<T>(y);
-    if (plan.cluster > 1) {
-      const AheadPlan ahead = plan_ahead(plan, 1);
-      return launch<ahead_kernel<T, kIsLog>>(name, grid_of(plan, ahead), exec, from, to, ahead.stages);
-    }
+    if (plan.cluster > 1) return launch<wide_kernel<T, kIsLog>>(name, wide_grid(plan, from.count), exec, from, to);
     with_row_tile(plan,
                   [&]<class Tile>() { launch<forward_kernel<Tile, T, kIsLog>>(name, grid_of(plan), exec, from, to); });
   });
