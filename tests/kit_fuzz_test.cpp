@@ -173,7 +173,20 @@ class Fuzzer {
 
   tc_status_t row_call() {
     tc_context* const c = context();
-    switch (below(6)) {
+    switch (below(9)) {
+      case 6:
+        return tc_layernorm_forward(c, buffer(), buffer(), buffer(), buffer(), buffer(), buffer(), size(), size(),
+                                    number());
+      case 7:
+        return below(2) ? tc_layernorm_backward(c, buffer(), buffer(), buffer(), buffer(), buffer(), buffer(), size(),
+                                                size())
+                        : tc_layernorm_backward_params(c, buffer(), buffer(), buffer(), buffer(), buffer(), buffer(),
+                                                       size(), size());
+      case 8:
+        return below(2)
+                   ? tc_fused_rmsnorm_gemv(c, buffer(), buffer(), buffer(), buffer(), size(), size(), size(), number())
+                   : tc_fused_layernorm_gemv(c, buffer(), buffer(), buffer(), buffer(), buffer(), size(), size(),
+                                             size(), number());
       case 0:
         return tc_rmsnorm_forward(c, buffer(), buffer(), buffer(), buffer(), size(), size(), number());
       case 1:

@@ -46,6 +46,65 @@ TEST_F(Kit, RmsnormForwardAndBackward) {
   EXPECT_EQ(read<f16>(X, N * D), read<f16>(Y, N * D));
 }
 
+TEST_F(Kit, LayernormForwardAndBackward) {
+  const int N = 3, D = 37;
+  const auto x = normals(N * D, 13), g = normals(D, 14), b = normals(D, 15), dy = normals(N * D, 16);
+  tc_buffer *X = filled<f16>(x), *gamma = filled<f16>(g), *beta = filled<f16>(b), *dY = filled<f16>(dy),
+            *Y = empty(2 * N * D), *mean = empty(4 * N), *rstd = empty(4 * N), *dX = empty(2 * N * D),
+            *dgamma = empty(4 * D), *dbeta = empty(4 * D);
+  ASSERT_EQ(tc_layernorm_forward(ctx, X, gamma, beta, Y, mean, rstd, N, D, 1e-5f), TC_OK) << tc_last_error();
+  ASSERT_EQ(tc_layernorm_backward(ctx, X, gamma, dY, mean, rstd, dX, N, D), TC_OK) << tc_last_error();
+  ASSERT_EQ(tc_layernorm_backward_params(ctx, X, dY, mean, rstd, dgamma, dbeta, N, D), TC_OK) << tc_last_error();
+  const auto xs = rounded_to<f16>(x), gs = rounded_to<f16>(g), bs = rounded_to<f16>(b), dys = rounded_to<f16>(dy);
+  std::vector<double> y(N * D), m(N), r(N), dx(N * D), dg(D), db(D);
+  for (int n = 0; n < N; ++n) {
+    double squares = 0, of_g = 0, of_gc = 0;
+    for (int d = 0; d < D; ++d) m[n] += xs[n * D + d] / D;
+    for (int d = 0; d < D; ++d) {
+      const double c = xs[n * D + d] - m[n], gw = dys[n * D + d] * gs[d];
+      squares += c * c / D;
+      of_g += gw / D;
+      of_gc += gw * c / D;
+    }
+    r[n] = 1 / std::sqrt(squares + 1e-5);
+    for (int d = 0; d < D; ++d) {
+      const int i = n * D + d;
+      const double c = xs[i] - m[n];
+      y[i] = c * r[n] * gs[d] + bs[d];
+      dx[i] = r[n] * (dys[i] * gs[d] - of_g - c * r[n] * r[n] * of_gc);
+      dg[d] += dys[i] * c * r[n];
+      db[d] += dys[i];
+    }
+  }
+  expect_near(read<f16>(Y, N * D), y, kF16, 1e-6);
+  expect_near(read<float>(mean, N), m, 1e-6, 1e-7);
+  expect_near(read<float>(rstd, N), r, 1e-6, 0);
+  expect_near(read<f16>(dX, N * D), dx, kF16, 1e-5);
+  expect_near(read<float>(dgamma, D), dg, 1e-5, 1e-5);
+  expect_near(read<float>(dbeta, D), db, 1e-5, 1e-5);
+}
+
+TEST_F(Kit, FusedNormAndProductAgreeWithTheSeparatePath) {
+  const int K = 96, N = 70;
+  for (const int M : {1, 4, 20}) {
+    tc_buffer *X = filled<f16>(normals(M * K, 17)), *gamma = filled<f16>(normals(K, 18)),
+              *beta = filled<f16>(normals(K, 19)), *W = filled<f16>(normals(K * N, 20, 0.1f)),
+              *normed = empty(2 * M * K), *mean = empty(4 * M), *rstd = empty(4 * M), *want = empty(2 * M * N),
+              *got = empty(2 * M * N);
+    tc_gemm_desc d{};
+    d.M = M, d.N = N, d.K = K;
+    d.a_dtype = d.b_dtype = d.c_dtype = TC_DTYPE_F16, d.accum_dtype = TC_DTYPE_F32, d.alpha = 1;
+    ASSERT_EQ(tc_rmsnorm_forward(ctx, X, gamma, normed, rstd, M, K, 1e-6f), TC_OK) << tc_last_error();
+    ASSERT_EQ(tc_gemm(ctx, &d, normed, W, want), TC_OK) << tc_last_error();
+    ASSERT_EQ(tc_fused_rmsnorm_gemv(ctx, X, gamma, W, got, M, N, K, 1e-6f), TC_OK) << tc_last_error();
+    EXPECT_LT(rms_scaled(read<f16>(got, M * N), read<f16>(want, M * N)), 5e-3);
+    ASSERT_EQ(tc_layernorm_forward(ctx, X, gamma, beta, normed, mean, rstd, M, K, 1e-6f), TC_OK) << tc_last_error();
+    ASSERT_EQ(tc_gemm(ctx, &d, normed, W, want), TC_OK) << tc_last_error();
+    ASSERT_EQ(tc_fused_layernorm_gemv(ctx, X, gamma, beta, W, got, M, N, K, 1e-6f), TC_OK) << tc_last_error();
+    EXPECT_LT(rms_scaled(read<f16>(got, M * N), read<f16>(want, M * N)), 5e-3);
+  }
+}
+
 TEST_F(Kit, RopeTurnsHalvesAndBackwardTurnsBack) {
   const int B = 2, H = 3, S = 5, D = 8;
   const auto x = normals(B * H * S * D, 4);
@@ -278,6 +337,32 @@ const Sized kSized[] = {
      {30, 10, 30, 12, 30, 20},
      {3, 5},
      [](auto* c, Bs b, Ns n) { return tc_rmsnorm_backward(c, b[0], b[1], b[2], b[3], b[4], b[5], n[0], n[1]); }},
+    {"layernorm_forward",
+     {30, 10, 10, 30, 12, 12},
+     {3, 5},
+     [](auto* c, Bs b, Ns n) {
+       return tc_layernorm_forward(c, b[0], b[1], b[2], b[3], b[4], b[5], n[0], n[1], 1e-5f);
+     }},
+    {"layernorm_backward",
+     {30, 10, 30, 12, 12, 30},
+     {3, 5},
+     [](auto* c, Bs b, Ns n) { return tc_layernorm_backward(c, b[0], b[1], b[2], b[3], b[4], b[5], n[0], n[1]); }},
+    {"layernorm_backward_params",
+     {30, 30, 12, 12, 20, 20},
+     {3, 5},
+     [](auto* c, Bs b, Ns n) {
+       return tc_layernorm_backward_params(c, b[0], b[1], b[2], b[3], b[4], b[5], n[0], n[1]);
+     }},
+    {"fused_rmsnorm_gemv",
+     {24, 8, 40, 30},
+     {3, 5, 4},
+     [](auto* c, Bs b, Ns n) { return tc_fused_rmsnorm_gemv(c, b[0], b[1], b[2], b[3], n[0], n[1], n[2], 1e-5f); }},
+    {"fused_layernorm_gemv",
+     {24, 8, 8, 40, 30},
+     {3, 5, 4},
+     [](auto* c, Bs b, Ns n) {
+       return tc_fused_layernorm_gemv(c, b[0], b[1], b[2], b[3], b[4], n[0], n[1], n[2], 1e-5f);
+     }},
     {"rope_forward",
      {2 * 3 * 4 * 6 * 2, 48, 48},
      {2, 3, 4, 6},

@@ -19,6 +19,26 @@ TC_API tc_status_t tc_rmsnorm_forward(tc_context* ctx, const tc_buffer* X, const
 TC_API tc_status_t tc_rmsnorm_backward(tc_context* ctx, const tc_buffer* X, const tc_buffer* gamma, const tc_buffer* dY,
                                        const tc_buffer* rstd, tc_buffer* dX, tc_buffer* dgamma, int N, int D);
 
+/* y = (x - mean) r gamma + beta, r = 1 / sqrt(mean((x - mean)^2) + eps).  mean and rstd [N].  Y may be X, dX may be dY.
+ * g = dy gamma, c = x - mean: dx = r (g - mean(g) - c r^2 mean(g c)); dgamma, dbeta [D] f32 = sums over rows of dy c r
+ * and of dy. */
+TC_API tc_status_t tc_layernorm_forward(tc_context* ctx, const tc_buffer* X, const tc_buffer* gamma,
+                                        const tc_buffer* beta, tc_buffer* Y, tc_buffer* mean_out, tc_buffer* rstd_out,
+                                        int N, int D, float eps);
+TC_API tc_status_t tc_layernorm_backward(tc_context* ctx, const tc_buffer* X, const tc_buffer* gamma,
+                                         const tc_buffer* dY, const tc_buffer* mean, const tc_buffer* rstd,
+                                         tc_buffer* dX, int N, int D);
+TC_API tc_status_t tc_layernorm_backward_params(tc_context* ctx, const tc_buffer* X, const tc_buffer* dY,
+                                                const tc_buffer* mean, const tc_buffer* rstd, tc_buffer* dgamma,
+                                                tc_buffer* dbeta, int N, int D);
+
+/* Y = Norm(X) W for inference, the normalised row never rounded.  X [M, K], W [K, N], Y [M, N]; Y overlaps nothing. */
+TC_API tc_status_t tc_fused_rmsnorm_gemv(tc_context* ctx, const tc_buffer* X, const tc_buffer* gamma,
+                                         const tc_buffer* W, tc_buffer* Y, int M, int N, int K, float eps);
+TC_API tc_status_t tc_fused_layernorm_gemv(tc_context* ctx, const tc_buffer* X, const tc_buffer* gamma,
+                                           const tc_buffer* beta, const tc_buffer* W, tc_buffer* Y, int M, int N, int K,
+                                           float eps);
+
 /* Rotary embedding, in place, of X [batch, heads, seq, head_dim]; cos_t and sin_t [seq, head_dim / 2] f32. Element i
  * turns with i + head_dim / 2: x1' = x1 cos - x2 sin, x2' = x2 cos + x1 sin. Backward, in place on dX, is the
  * transpose. tc_rope_tables: cos and sin of s scale base^(-2k / head_dim), from f64; base > 1, scale > 0. */

@@ -6,7 +6,6 @@
 #include "traincore/kit/training_dtype.h"
 #include "traincore/ops/activation/activation.h"
 #include "traincore/ops/add/add.h"
-#include "traincore/ops/rmsnorm/rmsnorm.h"
 #include "traincore/ops/rope/rope.h"
 #include "traincore/ops/rope_tables/rope_tables.h"
 #include "traincore/ops/softmax/softmax.h"
@@ -54,37 +53,6 @@ tc_status_t tc_training_dtype(tc_context* ctx, tc_dtype_t dtype) {
       tc::fail(TC_ERR_UNSUPPORTED_DTYPE, "tc_training_dtype: dtype is {}, but must be f16, bf16 or f32",
                tc_dtype_name(dtype));
     chosen = {ctx, dtype};
-  });
-}
-
-tc_status_t tc_rmsnorm_forward(tc_context* ctx, const tc_buffer* X, const tc_buffer* gamma, tc_buffer* Y,
-                               tc_buffer* rstd_out, int N, int D, float eps) {
-  return call("tc_rmsnorm_forward", ctx, {X, gamma, Y, rstd_out}, [&](Call& call) {
-    const int32_t dtype = training_dtype(ctx);
-    call.require_positive({{"N", N}, {"D", D}});
-    tcx_rmsnorm_forward_args a = tcx_rmsnorm_forward_args_default();
-    a.x = call.tensor("X", X, dtype, {N, D});
-    a.weight = call.tensor("gamma", gamma, dtype, {D});
-    a.y = call.tensor("Y", Y, dtype, {N, D});
-    a.rstd = call.tensor("rstd_out", rstd_out, TC_DTYPE_F32, {N});
-    a.eps = eps;
-    call.add(tcx_rmsnorm_forward, tcx_rmsnorm_forward_workspace, a);
-  });
-}
-
-tc_status_t tc_rmsnorm_backward(tc_context* ctx, const tc_buffer* X, const tc_buffer* gamma, const tc_buffer* dY,
-                                const tc_buffer* rstd, tc_buffer* dX, tc_buffer* dgamma, int N, int D) {
-  return call("tc_rmsnorm_backward", ctx, {X, gamma, dY, rstd, dX, dgamma}, [&](Call& call) {
-    const int32_t dtype = training_dtype(ctx);
-    call.require_positive({{"N", N}, {"D", D}});
-    tcx_rmsnorm_backward_args a = tcx_rmsnorm_backward_args_default();
-    a.x = call.tensor("X", X, dtype, {N, D});
-    a.weight = call.tensor("gamma", gamma, dtype, {D});
-    a.dy = call.tensor("dY", dY, dtype, {N, D});
-    a.rstd = call.tensor("rstd", rstd, TC_DTYPE_F32, {N});
-    a.dx = call.tensor("dX", dX, dtype, {N, D});
-    a.dweight = call.tensor("dgamma", dgamma, TC_DTYPE_F32, {D});
-    call.add(tcx_rmsnorm_backward, tcx_rmsnorm_backward_workspace, a);
   });
 }
 
