@@ -60,8 +60,12 @@ __device__ __forceinline__ SoftmaxStats softmax_stats(typename Tile::Group& grou
         sums[2] = {0, 0};  // top: of x, or of u where rows are read again; of exponentials; of u - max
   const auto add_exponentials = [&](const Pack<T, kVec>& pack, float shift) {
     const auto values = pack.f32();
+    auto terms = floats<kVec>([&](int j) { return exp_for<T>(fmaf(u.value(values[j]), u.gain, -shift)); });
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) sums[0] += exp_for<T>(fmaf(u.value(values[j]), u.gain, -shift));
+    for (int half = kVec / 2; half > 0; half /= 2)
+#pragma unroll
+      for (int j = 0; j < half; ++j) terms[j] += terms[j + half];
+    sums[0] += terms[0];
   };
   columns.each([&](int c, int v) {
     const auto pack = x.pack(c, v);
@@ -92,15 +96,16 @@ __device__ __forceinline__ SoftmaxStats softmax_stats(typename Tile::Group& grou
   return s;
 }
 
-// Rows that take a cluster of blocks with 4 vectors a thread take half as many with 8, two blocks an SM, and what is done
-// once a row costs half. A group takes so many rows that starting it costs little, and so few that all end together.
-inline constexpr int kWideStages = 1;
+// Rows that take a cluster: half the threads a block with twice the vectors, so that what is done once a row costs half and
+// a thread has registers to work on several elements at once; the next row is on its way meanwhile. A group takes so many
+// rows that starting it costs little, and so few that all end together.
 using WideTile = RowTile<Block, true, 8>;
+inline constexpr int kWideThreads = 256, kWideBlocks = 3, kWideStages = 1;  // blocks: on an SM at once
 inline Grid wide_grid(const RowPlan& plan, int64_t rows) {
-  const int64_t cluster = plan.cluster / 2, at_once = 264 / cluster;
-  const int64_t per_group = std::clamp<int64_t>(rows / (16 * at_once), 1, 8);
-  return {(rows + per_group - 1) / per_group * cluster, plan.threads, static_cast<int32_t>(cluster),
-          size_t{kWideStages} * WideTile::kVectors * 16 * static_cast<size_t>(plan.threads)};
+  const int64_t at_once = 132 * kWideBlocks / plan.cluster,
+                per_group = std::clamp<int64_t>(rows / (16 * at_once), 1, 8);
+  return {(rows + per_group - 1) / per_group * plan.cluster, kWideThreads, plan.cluster,
+          size_t{kWideStages} * WideTile::kVectors * 16 * kWideThreads};
 }
 
 }  // namespace tc::cuda

@@ -85,8 +85,13 @@ struct Pack {
   __device__ __forceinline__ void store_once(T* p) const { __stcs(reinterpret_cast<Raw*>(p), raw); }
 
   __device__ __forceinline__ Floats<N> f32() const {
-    const T* elements = reinterpret_cast<const T*>(&raw);
-    return floats<N>([&](int i) { return to_f32(elements[i]); });
+    if constexpr (dtype_of<T> == TC_DTYPE_BF16 && N > 1) {  // one instruction an element
+      const auto* const pairs = reinterpret_cast<const uint32_t*>(&raw);
+      return floats<N>([&](int i) { return __uint_as_float(i % 2 ? pairs[i / 2] & 0xffff0000u : pairs[i / 2] << 16); });
+    } else {
+      const T* elements = reinterpret_cast<const T*>(&raw);
+      return floats<N>([&](int i) { return to_f32(elements[i]); });
+    }
   }
   static __device__ __forceinline__ Pack from(const Floats<N>& x) {
     Pack p;

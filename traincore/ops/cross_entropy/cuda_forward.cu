@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads) row_kernel(const ForwardAr
 
 // For rows that take a cluster: the next ones are on their way while one waits for its other blocks.
 template <class T, bool kIsCapped>
-__global__ void __launch_bounds__(WideTile::kMostThreads, 2) wide_kernel(const ForwardArgs<T> a) {
+__global__ void __launch_bounds__(kWideThreads, kWideBlocks) wide_kernel(const ForwardArgs<T> a) {
   Block group;
   const Columns<WideTile, T> columns(group, a.logits.cols);
   const double inverse = a.dlogits.data ? inverse_normalizer(a.options) : 0;

@@ -16,7 +16,7 @@ using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabula
 constexpr int kSortThreads = 1024, kTile = 4096;  // rows that one block sorts
 constexpr int kThreads = 256;
 constexpr int kChunk = 64;  // sorted rows
-constexpr int kIdsPerBlock = 8;
+constexpr int kIdsPerBlock = 4;
 
 // A row under its id; a row whose id is not in the table comes after all others.
 struct Key {
@@ -29,8 +29,9 @@ struct Key {
 struct SortArgs {
   AnyIndices ids;
   int64_t vocab;
-  Key* tiles;   // [rows], sorted by tiles
-  Key* sorted;  // [rows]
+  Key* tiles;       // [rows], sorted by tiles
+  Key* sorted;      // [rows]
+  int64_t* starts;  // [vocab + 1]: the first sorted row of an id
   uint32_t* errors;
 };
 
@@ -86,11 +87,17 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(const SortArgs a) {
   }
 }
 
+__global__ void __launch_bounds__(kThreads) starts_kernel(const SortArgs a) {
+  for (int64_t v = int64_t(blockIdx.x) * kThreads + threadIdx.x; v <= a.vocab; v += int64_t(gridDim.x) * kThreads)
+    a.starts[v] = count_less(a.sorted, a.ids.count(), {v, -1});
+}
+
 template <class T>
 struct SumArgs {
   Rows<const T> dy;
   Rows<std::byte> dweight;
   const Key* sorted;
+  const int64_t* starts;
   float* chunks;  // [rows / kChunk, dim]: sums of the chunks that are of one id
   int64_t vocab, tiles;
   int32_t dtype;
@@ -143,33 +150,28 @@ __device__ __forceinline__ Floats<kVec> sum_of_run(const SumArgs<T>& a, int64_t 
 
 template <class T, int kVec>
 __global__ void __launch_bounds__(kThreads) sum_kernel(const SumArgs<T> a) {
-  __shared__ int64_t starts[kIdsPerBlock + 1];
-  const int64_t groups = (a.vocab + kIdsPerBlock - 1) / kIdsPerBlock;
-  for (int64_t group = blockIdx.x; group < groups; group += gridDim.x) {
-    const int64_t first = group * kIdsPerBlock;
-    __syncthreads();  // everyone is done with the group before
-    if (threadIdx.x <= kIdsPerBlock) starts[threadIdx.x] = count_less(a.sorted, a.dy.count, {first + threadIdx.x, -1});
-    __syncthreads();
-    for (int i = 0; i < kIdsPerBlock && first + i < a.vocab; ++i) {
-      const int64_t begin = starts[i], end = starts[i + 1];
+  for (int64_t first = int64_t(blockIdx.x) * kIdsPerBlock; first < a.vocab; first += int64_t(gridDim.x) * kIdsPerBlock)
+    for (int64_t id = first; id < min(first + kIdsPerBlock, a.vocab); ++id) {
+      const int64_t begin = a.starts[id], end = a.starts[id + 1];
       if (a.accumulate && begin == end) continue;
-      std::byte* const row = a.dweight[first + i];
+      std::byte* const row = a.dweight[id];
       for (int64_t c = int64_t(threadIdx.x) * kVec; c < a.dy.cols; c += kThreads * kVec) {
         auto total = sum_of_run<T, kVec>(a, begin, end, c);
         if (a.accumulate) add_to(total, AnyVector{row, TC_DTYPE_F32}.template load<kVec>(int(c)));
         store_as(row, a.dtype, int(c), total);
       }
     }
-  }
 }
 
 struct Parts {
   Key *tiles, *sorted;
+  int64_t* starts;
   float* chunks;
 };
 Parts carve(const tcx_embedding_backward_args& a, Arena& arena) {
   const int64_t rows = element_count(a.ids);
-  return {arena.take<Key>(rows), arena.take<Key>(rows), arena.take<float>(rows / kChunk * a.dweight.shape[1])};
+  return {arena.take<Key>(rows), arena.take<Key>(rows), arena.take<int64_t>(a.dweight.shape[0] + 1),
+          arena.take<float>(rows / kChunk * a.dweight.shape[1])};
 }
 
 void sort(const SortArgs& args, const tc_exec& exec) {
@@ -179,14 +181,20 @@ void sort(const SortArgs& args, const tc_exec& exec) {
       {blocks_for(rows, kTile), kSortThreads, 1, static_cast<size_t>(rows < kTile ? rows + rows : kTile) * sizeof(Key)},
       exec, args);
   launch<merge_kernel>("embedding_merge", {blocks_for(rows, kThreads), kThreads}, exec, args);
+  launch<starts_kernel>("embedding_starts", {blocks_for(args.vocab + 1, kThreads), kThreads}, exec, args);
 }
 
 template <class T, int kVec>
 void sum(const tcx_embedding_backward_args& a, const Parts& parts, const tc_exec& exec) {
-  SumArgs<T> args{rows_of<const T>(a.dy), rows_of<std::byte>(a.dweight),
-                  parts.sorted,           parts.chunks,
-                  a.dweight.shape[0],     0,
-                  a.dweight.dtype,        a.accumulate != 0};
+  SumArgs<T> args{rows_of<const T>(a.dy),
+                  rows_of<std::byte>(a.dweight),
+                  parts.sorted,
+                  parts.starts,
+                  parts.chunks,
+                  a.dweight.shape[0],
+                  0,
+                  a.dweight.dtype,
+                  a.accumulate != 0};
   for (int i = 0; i < args.dweight.rank; ++i)
     args.dweight.stride[i] *= static_cast<int64_t>(tc_dtype_size(a.dweight.dtype));
   args.tiles = (args.dy.cols + kThreads * kVec - 1) / (kThreads * kVec);
@@ -208,7 +216,7 @@ void backward_cuda(const tcx_embedding_backward_args& a, const tc_exec& exec) {
   if (a.dweight.shape[1] > INT32_MAX) too_wide(a.dweight.shape[1]);
   Arena arena(exec.workspace);
   const Parts parts = carve(a, arena);
-  sort({AnyIndices(a.ids), a.dweight.shape[0], parts.tiles, parts.sorted, exec.device_errors}, exec);
+  sort({AnyIndices(a.ids), a.dweight.shape[0], parts.tiles, parts.sorted, parts.starts, exec.device_errors}, exec);
   with_type(FloatTypes{}, a.dy.dtype, [&]<class T>() {
     if (fits_vectors(a.dy) && fits_vectors(a.dweight))
       sum<T, kWide<T>>(a, parts, exec);

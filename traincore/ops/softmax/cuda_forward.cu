@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads) forward_kernel(const Rows<
 
 // For rows that take a cluster: the next ones are on their way while one waits for its other blocks.
 template <class T, bool kIsLog>
-__global__ void __launch_bounds__(WideTile::kMostThreads, 2) wide_kernel(const Rows<const T> from, const Rows<T> to) {
+__global__ void __launch_bounds__(kWideThreads, kWideBlocks) wide_kernel(const Rows<const T> from, const Rows<T> to) {
   Block group;
   const Columns<WideTile, T> columns(group, from.cols);
   for_rows_ahead(
