@@ -1,9 +1,6 @@
 // Device code: the maximum of a row and the sum of its exponentials, for softmax and the losses over classes.
 #pragma once
-#include <algorithm>
-
 #include "traincore/cuda/math.cuh"
-#include "traincore/cuda/row_launch.h"
 #include "traincore/cuda/row_sums.cuh"
 #include "traincore/cuda/rows.cuh"
 
@@ -94,18 +91,6 @@ __device__ __forceinline__ SoftmaxStats softmax_stats(typename Tile::Group& grou
   group.template reduce<Add>(sums);
   s.sum = sums[0], s.shifted = sums[1];
   return s;
-}
-
-// Rows that take a cluster: half the threads a block with twice the vectors, so that what is done once a row costs half and
-// a thread has registers to work on several elements at once; the next row is on its way meanwhile. A group takes so many
-// rows that starting it costs little, and so few that all end together.
-using WideTile = RowTile<Block, true, 8>;
-inline constexpr int kWideThreads = 256, kWideBlocks = 3, kWideStages = 1;  // blocks: on an SM at once
-inline Grid wide_grid(const RowPlan& plan, int64_t rows) {
-  const int64_t at_once = 132 * kWideBlocks / plan.cluster,
-                per_group = std::clamp<int64_t>(rows / (16 * at_once), 1, 8);
-  return {(rows + per_group - 1) / per_group * plan.cluster, kWideThreads, plan.cluster,
-          size_t{kWideStages} * WideTile::kVectors * 16 * kWideThreads};
 }
 
 }  // namespace tc::cuda

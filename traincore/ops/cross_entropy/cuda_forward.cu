@@ -3,6 +3,8 @@
 #include "traincore/core/arena.h"
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/loss.cuh"
+#include "traincore/cuda/row_launch.h"
+#include "traincore/cuda/row_sums.cuh"
 #include "traincore/cuda/softmax.cuh"
 #include "traincore/ops/cross_entropy/cross_entropy.h"
 

@@ -1,5 +1,7 @@
 // Softmax and log-softmax forward on the GPU: one pass over the row, which stays in registers where it fits.
 #include "traincore/core/dispatch.h"
+#include "traincore/cuda/row_launch.h"
+#include "traincore/cuda/row_sums.cuh"
 #include "traincore/cuda/softmax.cuh"
 #include "traincore/ops/softmax/softmax.h"
 
