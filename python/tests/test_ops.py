@@ -169,6 +169,8 @@ class FakeCuda:
 
 
 def test_gpu_memory_is_never_touched_by_the_cpu():
+    if "cuda" in tc.ops.PASSES["softmax_forward"].devices:
+        pytest.skip("a build with GPU kernels would take the made-up address for real")
     with pytest.raises((tc.Error, ValueError, TypeError)):
         tc.ops.softmax_forward(x=FakeCuda(), y=FakeCuda())
     with pytest.raises(TypeError, match="cannot be made here"):

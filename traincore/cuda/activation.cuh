@@ -142,7 +142,13 @@ struct Activation<TC_ACTIVATION_RELU2, T> {
     const float r = at_least(x, 0.0f);
     return r * r;
   }
-  __device__ __forceinline__ float times_slope(float g) const { return x <= 0 ? 0.0f : (g + g) * x; }
+  // 2 x, finite wherever x is.
+  __device__ __forceinline__ float times_slope(float g) const {
+    constexpr float kMost = 0x1.fep127f;
+    if (x <= 0) return 0.0f;
+    const float slope = x + x;
+    return g * (slope > kMost && !isinf(x) ? kMost : slope);
+  }
 };
 
 // tanh' = 4 sigmoid(2 x) sigmoid(-2 x): 1 - tanh^2 would lose the tails.

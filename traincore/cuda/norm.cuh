@@ -51,31 +51,25 @@ __device__ __forceinline__ void sums_about(typename Tile::Group& group, const Co
     sums[0] = sum(group, sums[0]);
 }
 
-// Centred rows: about their first element, which is near enough unless it lies many deviations off; then about the mean.
+// Centred rows: about their mean as one pass gives it; what that is off by, a second pass tells.
 template <class Norm, class Tile, class T, class V>
 __device__ __forceinline__ Moments moments_of(typename Tile::Group& group, const Columns<Tile, T>& columns, float eps,
-                                              float first, const V& v) {
-  constexpr float kNear = 64;
+                                              const V& v) {
   const float n = float(columns.cols);
-  float sums[2], near = first;
+  float near = 0;
+  if constexpr (Norm::kCentred) {
+    columns.each([&](int c, int i) {
+      const auto value = v(c, i);
+#pragma unroll
+      for (int j = 0; j < Tile::template kVec<T>; ++j) near += value[j];
+    });
+    near = sum(group, near) / n;
+  }
+  float sums[2];
   sums_about<Norm>(group, columns, near, v, sums);
   if constexpr (!Norm::kCentred) return {0, 0, 1.0f / sqrtf(sums[0] / n + eps)};
-  float rest = sums[1] / n, variance = sums[0] / n - rest * rest;
-  if (!(rest * rest <= kNear * variance)) {
-    near += rest;
-    sums_about<Norm>(group, columns, near, v, sums);
-    rest = sums[1] / n;
-    variance = sums[0] / n - rest * rest;
-  }
-  return {near, rest, 1.0f / sqrtf(fmaxf(variance, 0.0f) + eps)};
-}
-
-// The row's first element, for rows that are centred.
-template <class Norm, class T>
-__device__ __forceinline__ float first_of(const NormForwardArgs<T>& a, int64_t r) {
-  if constexpr (!Norm::kCentred) return 0;
-  const float x = to_f32(a.x[r][0]);
-  return Norm::kHasResidual ? x + to_f32(a.residual[r][0]) : x;
+  const float rest = sums[1] / n;
+  return {near, rest, 1.0f / sqrtf(fmaxf(sums[0] / n - rest * rest, 0.0f) + eps)};
 }
 
 struct NoBias {
@@ -149,7 +143,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, (Norm::kHasResidual ? 512 
       else
         return sum(c, i);
     };
-    write_row<Norm>(a, columns, r, moments_of<Norm>(group, columns, a.eps, first_of<Norm>(a, r), v), v);
+    write_row<Norm>(a, columns, r, moments_of<Norm>(group, columns, a.eps, v), v);
   }
 }
 
@@ -179,7 +173,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 2)
       if constexpr (Norm::kHasResidual && Norm::kRounds) value = rounded<T>(value);
       return value;
     };
-    write_row<Norm>(a, columns, r, moments_of<Norm>(group, columns, a.eps, first_of<Norm>(a, r), v), v);
+    write_row<Norm>(a, columns, r, moments_of<Norm>(group, columns, a.eps, v), v);
     last = stage;
     stage = stage + 1 < stages ? stage + 1 : 0;
   }
