@@ -782,7 +782,6 @@ def clip(
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
 
-
 class LayernormForwardResult(NamedTuple):
     y: Array
     residual_out: Array | None
