@@ -5,6 +5,7 @@ import hashlib
 import json
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -33,6 +34,10 @@ def losses(out):
 
 def weights(out):
     return hashlib.sha256((pathlib.Path(out) / "latest" / "model.safetensors").read_bytes()).hexdigest()
+
+
+def holds_checkpoint(out):
+    return out.exists() and any(re.fullmatch(r"step-\d+", entry.name) for entry in out.iterdir())
 
 
 def steps_written(out):
@@ -67,8 +72,8 @@ def run(folder):
             process.send_signal(signal.SIGKILL)
             process.wait()
             kills += 1
-            resume = ["--resume"] if (broken / "latest").exists() else []
-            if not resume and broken.exists():  # killed before the first checkpoint: nothing to resume, nothing in the way
+            resume = ["--resume"] if holds_checkpoint(broken) else []
+            if not (broken / "latest").exists():  # killed before the first checkpoint, or before the link to it
                 continue
             verify = subprocess.run([TOOL, "checkpoint", "verify", str(broken / "latest")], capture_output=True, text=True)
             assert verify.returncode == 0, verify.stdout + verify.stderr

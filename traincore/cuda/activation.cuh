@@ -24,13 +24,13 @@ __device__ __forceinline__ float at_least(float x, float bound) {
   return y;
 }
 
-// 1 / x for x from 1 to some thousand, which needs none of the care that division takes. f32: rounded right but for rare
-// last bits. 16 bits: rcp.approx, 1 ulp of f32.
+// 1 / x for x from 1 to some thousand. f32: correctly rounded. 16 bits: rcp.approx, 1 ulp of f32.
 template <class T>
 __device__ __forceinline__ float reciprocal_for(float x) {
+  if constexpr (sizeof(T) == 4) return __frcp_rn(x);
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return sizeof(T) == 4 ? fmaf(y, fmaf(-x, y, 1.0f), y) : y;
+  return y;
 }
 
 // sigmoid(z) and 1 - sigmoid(z), both tails with full relative accuracy.

@@ -98,6 +98,7 @@ size_t backward_cuda_workspace(const tcx_cross_entropy_backward_args& a, const t
 }
 
 void backward_cuda(const tcx_cross_entropy_backward_args& a, const tc_exec& exec) {
+  require_exact_exponentials("cross_entropy_backward", a.logits.dtype, exec);
   const DeviceGuard device(a.logits);
   Arena arena(exec.workspace);
   TargetTotals* const totals = carve(a, arena);

@@ -143,6 +143,7 @@ size_t forward_cuda_workspace(const tcx_cross_entropy_forward_args& a, const tc_
 }
 
 void forward_cuda(const tcx_cross_entropy_forward_args& a, const tc_exec& exec) {
+  require_exact_exponentials("cross_entropy_forward", a.logits.dtype, exec);
   const DeviceGuard device(a.logits);
   const RowPlan plan = plan_rows(row_shape({&a.logits, &a.dlogits}, {}), device.info());
   Arena arena(exec.workspace);

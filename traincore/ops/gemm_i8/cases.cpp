@@ -72,7 +72,7 @@ void rounded_sums(const void* p) {
   const auto c = rows_of<int32_t>(a.c);
   for (int64_t r = 0; r < c.count; ++r)
     for (int64_t j = 0; j < c.cols; ++j)
-      c[r][j] = static_cast<int32_t>(std::min(static_cast<double>(static_cast<float>(c[r][j])), double{INT32_MAX}));
+      c[r][j] = static_cast<int32_t>(std::min(static_cast<double>(static_cast<float>(c[r][j])), 0x1.fffffep30));
 }
 void beta_forgotten(const void* p) {
   Args a = *static_cast<const Args*>(p);

@@ -85,6 +85,7 @@ void softmax_backward_cuda(const tcx_softmax_backward_args& a, const tc_exec& ex
   });
 }
 void log_softmax_backward_cuda(const tcx_log_softmax_backward_args& a, const tc_exec& exec) {
+  require_exact_exponentials("log_softmax_backward", a.dy.dtype, exec);
   backward(a, [&]<class Tile, class T>(const RowPlan& plan, const BackwardArgs<T>& args) {
     launch<log_softmax_kernel<Tile, T>>("log_softmax_backward", grid_of(plan), exec, args);
   });

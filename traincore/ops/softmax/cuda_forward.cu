@@ -57,9 +57,11 @@ void forward(const char* name, const tc_tensor& x, const tc_tensor& y, const tc_
 }  // namespace
 
 void softmax_forward_cuda(const tcx_softmax_forward_args& a, const tc_exec& exec) {
+  require_exact_exponentials("softmax_forward", a.x.dtype, exec);
   forward<false>("softmax_forward", a.x, a.y, exec);
 }
 void log_softmax_forward_cuda(const tcx_log_softmax_forward_args& a, const tc_exec& exec) {
+  require_exact_exponentials("log_softmax_forward", a.x.dtype, exec);
   forward<true>("log_softmax_forward", a.x, a.y, exec);
 }
 
