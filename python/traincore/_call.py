@@ -194,7 +194,8 @@ class _NewOutputs:
     def make(self, field: Field, wish):
         args, pass_name = self.args, self.args.pass_.name
         if self.framework is None:
-            raise ValueError(f"{pass_name}: {field.name} cannot be made, since no input gives its shape; pass an array")
+            missing = next((f"{f.name} is missing" for f in args.pass_.inputs if not f.optional), "no input gives its shape")
+            raise ValueError(f"{pass_name}: {field.name} cannot be made, since {missing}; pass an array")
         try:
             if field.is_list:
                 return self._make_list(field, wish)

@@ -42,23 +42,16 @@ constexpr Field backward_fields[] = {
     flag("accumulate", offsetof(Backward, accumulate)),
 };
 
-// The GPU kernels are for full-size tensors of one dtype.
-template <class A>
-void check_gpu(const char* pass, const A& a, int32_t device) {
-  if (device == TC_CUDA && kernel_dtype(a).mixed)
-    fail(TC_ERR_KERNEL_NOT_FOUND, "{}: on a GPU the full-size tensors share one dtype; mixtures are served on the CPU",
-         pass);
-}
 void check_forward(const Forward& a, const Dims& dims) {
   require(dims["cols"] > 0, "layernorm_forward: x has width 0, but a row needs at least one element");
   require(a.eps > 0, "layernorm_forward: eps is {}, but must be > 0", a.eps);
-  check_gpu("layernorm_forward", a, a.x.device);
+  refuse_mixture_on_gpu("layernorm_forward", kernel_dtype(a), a.x.device);
 }
 void check_backward(const Backward& a, const Dims& dims) {
   require(dims["cols"] > 0, "layernorm_backward: dy has width 0, but a row needs at least one element");
   require(given(a.dx) || gradients_wanted(a) > 0,
           "layernorm_backward: none of dx, dweight and dbias is given, so there is nothing to compute");
-  check_gpu("layernorm_backward", a, a.dy.device);
+  refuse_mixture_on_gpu("layernorm_backward", kernel_dtype(a), a.dy.device);
 }
 
 template <class A>
