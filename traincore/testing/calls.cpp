@@ -15,12 +15,9 @@ namespace {
 constexpr int64_t kPeriod = 1000003;
 constexpr double kMostCopies = 64;
 
-void fill(const Case& c, const Field& f, const std::string& key, const tc_tensor& t) {
+void fill(const Pass& pass, const Case& c, const Field& f, const std::string& key, const tc_tensor& t) {
   Random random(name_hash(key));
-  const auto found = c.fills.find(f.name);
-  if (found == c.fills.end() && !is_float(t.dtype))
-    fail(TC_ERR_INTERNAL, "the bench case gives no fill for {}", f.name);
-  const Fill draw = found == c.fills.end() ? normal() : found->second;
+  const Fill draw = fill_of(pass, c, f, t.dtype);
   std::vector<double> values(
       static_cast<size_t>(is_float(t.dtype) ? std::min(element_count(t), kPeriod) : element_count(t)));
   for (size_t i = 0; i < values.size(); ++i) values[i] = draw(c, random, static_cast<int64_t>(i));
@@ -33,7 +30,7 @@ void fill(const Case& c, const Field& f, const std::string& key, const tc_tensor
 
 void fill_inputs(const Case& c, const Problem& problem) {
   problem.for_each([&](const Field& f, const std::string& key, const tc_tensor& t) {
-    if (problem.reads(f)) fill(c, f, key, t);
+    if (problem.reads(f)) fill(problem.pass(), c, f, key, t);
   });
 }
 
@@ -45,12 +42,7 @@ void require_ok(tc_status_t status) {
 void take_saved(const OpCases& op, const PassCases& forward_cases, const Case& c, int32_t dtype,
                 const Problem& backward) {
   const Pass& forward = find_pass(op.name, forward_cases.pass);
-  Case full = c;  // every output that backward reads is asked for
-  backward.for_each([&](const Field& f, const std::string&, const tc_tensor&) {
-    for (const Field& made : forward.fields)
-      if (made.name == f.name && made.is_tensor() && made.is_written() && backward.reads(f))
-        full.given.insert(std::string(f.name));
-  });
+  const Case full = with_saved(c, forward, backward);
   Problem problem(forward, full, dtype, Reals::storage, Memory::reserved);
   fill_inputs(full, problem);
   require_ok(call(forward, problem.args(), nullptr));

@@ -57,16 +57,14 @@ Values inputs_of(const OpCases& op, const PassCases& cases, const Case& c, int32
   Values inputs = random_inputs(pass, c, storage_dtype);
   const PassCases* forward_cases = forward_of(op, cases);
   if (!forward_cases) return inputs;
-  Case full = c;  // every output that backward reads is asked for
   const Pass& forward = find_pass(op.name, forward_cases->pass);
-  for (const Field& f : forward.fields)
-    if (f.is_tensor() && f.is_written() && inputs.contains(f.name)) full.given.insert(std::string(f.name));
+  const Problem shapes(pass, c, storage_dtype, Reals::storage);
+  const Case full = with_saved(c, forward, shapes);
   Problem exact(forward, full, storage_dtype, Reals::f64);
   const Problem stored(forward, full, storage_dtype, Reals::storage, Memory::reserved);
   exact.write_inputs(random_inputs(forward, full, storage_dtype));
   forward_cases->exact(exact.args(), stored.args());
   const Values made = exact.outputs();
-  const Problem shapes(pass, c, storage_dtype, Reals::storage);
   shapes.for_each([&](const Field& f, const std::string& key, const tc_tensor& t) {
     const auto found = made.find(key);
     if (!shapes.reads(f) || found == made.end()) return;

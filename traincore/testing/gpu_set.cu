@@ -19,13 +19,10 @@ using cuda::require_ok;
 constexpr int64_t kPeriod = 1000003;
 
 // Random values of a tensor's fill, over all the memory behind it.
-void fill_memory(const Case& c, const Field& f, const std::string& key, const tc_tensor& t, std::byte* to,
-                 size_t bytes) {
+void fill_memory(const Pass& pass, const Case& c, const Field& f, const std::string& key, const tc_tensor& t,
+                 std::byte* to, size_t bytes) {
   Random random(name_hash(key));
-  const auto found = c.fills.find(f.name);
-  if (found == c.fills.end() && !is_float(t.dtype))
-    fail(TC_ERR_INTERNAL, "the bench case gives no fill for {}", f.name);
-  const Fill draw = found == c.fills.end() ? normal() : found->second;
+  const Fill draw = fill_of(pass, c, f, t.dtype);
   const size_t size = tc_dtype_size(t.dtype);
   const bool repeats = is_float(t.dtype) || t.dtype == TC_DTYPE_I16;  // not what may be an index
   const int64_t all = int64_t(bytes / size), count = repeats ? std::min(all, kPeriod) : all;
@@ -90,19 +87,14 @@ void for_each_memory(const Problem& problem, const GpuSet& set, const VisitMemor
 void fill_inputs(const Case& c, const Problem& problem, const GpuSet& set) {
   for_each_memory(problem, set,
                   [&](const Field& f, const std::string& key, const tc_tensor& t, std::byte* p, size_t bytes) {
-                    if (problem.reads(f)) fill_memory(c, f, key, t, p, bytes);
+                    if (problem.reads(f)) fill_memory(problem.pass(), c, f, key, t, p, bytes);
                   });
 }
 
 void take_saved(const OpCases& op, const PassCases& forward_cases, const Case& c, int32_t dtype,
                 const Problem& backward, const GpuSet& to) {
   const Pass& forward = find_pass(op.name, forward_cases.pass);
-  Case full = c;
-  backward.for_each([&](const Field& f, const std::string&, const tc_tensor&) {
-    for (const Field& made : forward.fields)
-      if (made.name == f.name && made.is_tensor() && made.is_written() && backward.reads(f))
-        full.given.insert(std::string(f.name));
-  });
+  const Case full = with_saved(c, forward, backward);
   const Problem problem(forward, full, dtype, Reals::storage, Memory::reserved);
   const GpuSet from(problem);
   fill_inputs(full, problem, from);

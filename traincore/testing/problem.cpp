@@ -221,16 +221,29 @@ std::string Problem::written_out_of_place() {
   return {};
 }
 
+Fill fill_of(const Pass& pass, const Case& c, const Field& f, int32_t dtype) {
+  if (const auto found = c.fills.find(f.name); found != c.fills.end()) return found->second;
+  if (!is_float(dtype)) fail(TC_ERR_INTERNAL, "{}: the case gives no fill for {}", pass.name, f.name);
+  return normal();
+}
+
+Case with_saved(const Case& c, const Pass& forward, const Problem& backward) {
+  Case full = c;
+  backward.for_each([&](const Field& f, const std::string&, const tc_tensor&) {
+    for (const Field& made : forward.fields)
+      if (made.name == f.name && made.is_tensor() && made.is_written() && backward.reads(f))
+        full.given.insert(std::string(f.name));
+  });
+  return full;
+}
+
 Values random_inputs(const Pass& pass, const Case& c, int32_t storage_dtype) {
   const Problem shapes(pass, c, storage_dtype, Reals::storage);
   Values all;
   shapes.for_each([&](const Field& f, const std::string& key, const tc_tensor& t) {
     if (!shapes.reads(f)) return;
     Random random(name_hash(key));
-    const auto found = c.fills.find(f.name);
-    if (found == c.fills.end() && !is_float(t.dtype))
-      fail(TC_ERR_INTERNAL, "{}: the case gives no fill for {}", pass.name, f.name);
-    const Fill fill = found == c.fills.end() ? normal() : found->second;
+    const Fill fill = fill_of(pass, c, f, t.dtype);
     const auto layout = c.layouts.find(f.name);
     const bool repeated = layout != c.layouts.end() && layout->second == Layout::expanded;
     auto& list = all[key];

@@ -95,6 +95,10 @@ class Moved {
   std::vector<std::vector<tc_tensor>> lists_;
 };
 
+// What a case draws a tensor's elements from: its own fill, or normal numbers. Integers need one of their own.
+Fill fill_of(const Pass& pass, const Case& c, const Field& f, int32_t dtype);
+// The case, with every output of `forward` asked for that this backward problem reads.
+Case with_saved(const Case& c, const Pass& forward, const Problem& backward);
 // The random inputs of a pass, rounded to the dtypes they will be stored in. Equal names hold equal values in every
 // pass.
 Values random_inputs(const Pass& pass, const Case& c, int32_t storage_dtype);
