@@ -77,6 +77,17 @@ TEST(RowPlan, SlabsDependOnTheShapeAlone) {
   EXPECT_EQ(plan_slabs(none, plan_rows(none, kH200), 2).slabs, 1);
 }
 
+TEST(RowPlan, WideGroupsTakeEveryRow) {
+  const RowPlan plan = plan_rows(shape(8192, 128256), kH200);
+  ASSERT_GT(plan.cluster, 1);
+  EXPECT_EQ(wide_groups(plan, 0), 0);
+  EXPECT_EQ(wide_groups(plan, 1), 1);
+  for (const int64_t rows : {7, 1000, 8192, 1 << 20}) {
+    EXPECT_LE(wide_groups(plan, rows), rows);
+    EXPECT_GE(wide_groups(plan, rows) * 8, rows);
+  }
+}
+
 TEST(RowPlan, ColumnTilesCoverEveryColumn) {
   for (const int64_t cols : {1, 255, 256, 257, 65537}) {
     RowShape s = shape(1000, cols);

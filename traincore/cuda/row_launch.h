@@ -1,6 +1,5 @@
 // From a call's tensors to a RowPlan, and from a RowPlan to the kernel template that serves it.
 #pragma once
-#include <algorithm>
 #include <initializer_list>
 #include <type_traits>
 
@@ -59,15 +58,9 @@ inline Grid grid_of(const RowPlan& plan, const SlabPlan& slabs) {
   return {slabs.slabs * plan.cluster, plan.threads, plan.cluster, static_cast<size_t>(slabs.shared)};
 }
 
-// Rows that take a cluster: half the threads a block with twice the vectors, so that what is done once a row costs half and
-// a thread has registers to work on several elements at once; the next row is on its way meanwhile. A group takes so many
-// rows that starting it costs little, and so few that all end together.
 using WideTile = RowTile<Block, true, 8>;
-inline constexpr int kWideThreads = 256, kWideBlocks = 3, kWideStages = 1;  // blocks: on an SM at once
 inline Grid wide_grid(const RowPlan& plan, int64_t rows) {
-  const int64_t at_once = 132 * kWideBlocks / plan.cluster,
-                per_group = std::clamp<int64_t>(rows / (16 * at_once), 1, 8);
-  return {(rows + per_group - 1) / per_group * plan.cluster, kWideThreads, plan.cluster,
+  return {wide_groups(plan, rows) * plan.cluster, kWideThreads, plan.cluster,
           size_t{kWideStages} * WideTile::kVectors * 16 * kWideThreads};
 }
 

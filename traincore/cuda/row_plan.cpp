@@ -111,6 +111,13 @@ bool keeps(RowVariant v) {
   return v != RowVariant::block_loop && v != RowVariant::warp_scalar && v != RowVariant::block_scalar;
 }
 
+int64_t wide_groups(const RowPlan& plan, int64_t rows) {
+  constexpr int64_t kSms = 132, kRounds = 16, kMostRows = 8;
+  const int64_t at_once = kSms * kWideBlocks / plan.cluster;
+  const int64_t per_group = std::clamp<int64_t>(rows / (kRounds * at_once), 1, kMostRows);
+  return (rows + per_group - 1) / per_group;
+}
+
 ColumnPlan plan_columns(const RowShape& s) {
   constexpr int64_t kBlocks = int64_t{132} * 8;
   const int64_t per_tile = int64_t{kColumnThreads} * (s.aligned ? kVectorBytes / s.element_bytes : 1);

@@ -47,6 +47,13 @@ struct AheadPlan {
 };
 AheadPlan plan_ahead(const RowPlan& plan, int tensors);
 
+// Rows that take a cluster, in softmax and cross entropy: half the threads a block with twice the vectors, so that what is
+// done once a row costs half and a thread has registers to work on several elements at once; the next row is on its way
+// meanwhile.
+inline constexpr int kWideThreads = 256, kWideBlocks = 3, kWideStages = 1;  // blocks: on an SM at once
+// Groups of blocks: each takes so many rows that starting it costs little, and so few that all end together.
+int64_t wide_groups(const RowPlan& plan, int64_t rows);
+
 // Sums over rows in a pass of their own: blocks of kColumnThreads threads, one or one vector of columns each.
 inline constexpr int kColumnThreads = 256;
 struct ColumnPlan {
