@@ -1,4 +1,6 @@
 // Casts on the GPU: a plain full-grid stream over the items of elements.h.
+#include <algorithm>
+
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/elements.cuh"
 #include "traincore/cuda/elements.h"

@@ -1,5 +1,6 @@
 // Tables of cos and sin on the GPU. The frequencies come from the host among the kernel's parameters, some hundred a
 // launch; angles, cos and sin are in double.
+#include <algorithm>
 #include <vector>
 
 #include "traincore/cuda/elements.cuh"
