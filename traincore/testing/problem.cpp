@@ -180,7 +180,7 @@ Moved Problem::moved(const std::function<tc_tensor(const tc_tensor&, const Guard
       continue;
     }
     const tc_tensor* data = m.lists_.emplace_back(std::move(placed)).data();
-    std::memcpy(m.args_.get() + f.offset, &data, sizeof data);
+    std::memcpy(m.args_.get() + f.offset, &data, sizeof(void*));
   }
   return m;
 }
