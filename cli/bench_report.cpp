@@ -20,8 +20,12 @@ std::string duration(double seconds) {
 
 // In the unit of what bounds the case.
 std::string speed(const Measurement& m) {
-  if (m.bound_by_math) return fmt::format("{:.1f} GFLOP/s", m.flops / m.time.median * 1e-9);
-  return fmt::format("{:.1f} GB/s", m.bytes / m.time.median * 1e-9);
+  const auto giga = [&](double amount, const char* unit) {
+    return fmt::format("{:.1f} {}", amount / m.time.median * 1e-9, unit);
+  };
+  if (m.bound == testing::Bound::product) return giga(m.flops, "GFLOP/s");
+  if (m.bound == testing::Bound::functions) return giga(m.evaluations, "Geval/s");
+  return giga(m.bytes, "GB/s");
 }
 
 std::string machine_text(const BenchReport& report) {
@@ -38,8 +42,8 @@ std::string rates_text(const BenchReport& report) {
     return fmt::format("copy {:.0f} GB/s, two reads and one write {:.0f} GB/s, read {:.0f} GB/s",
                        testing::gpu_ceiling(1, 1) * 1e-9, testing::gpu_ceiling(2, 1) * 1e-9,
                        testing::gpu_ceiling(1, 0) * 1e-9);
-  return fmt::format("copy {:.1f} GB/s ({}), update in place {:.1f} GB/s, {}", r.copy * 1e-9, r.copied_by,
-                     r.update * 1e-9,
+  return fmt::format("copy {:.1f} GB/s ({}), update in place {:.1f} GB/s, exp {:.2f} and tanh {:.2f} G/s, {}",
+                     r.copy * 1e-9, r.copied_by, r.update * 1e-9, r.exp * 1e-9, r.tanh * 1e-9,
                      r.gemm > 0 ? fmt::format("2048^3 f32 product {:.1f} GFLOP/s", r.gemm * 1e-9)
                                 : std::string("no matrix product in this build"));
 }
@@ -106,8 +110,8 @@ void print(const BenchReport& report) {
   for (const Measurement& m : report.measurements)
     if (!m.refusal.empty()) fmt::print("{} {} {}: {}\n", bad("REFUSED"), m.dtype, m.case_text, m.refusal);
   fmt::print(
-      "\nof floor: 1 is the time that bytes / copy rate, or operations / product rate, allows; spread: the middle "
-      "half of the runs.\n");
+      "\nof floor: 1 is the time that bytes / copy rate, operations / product rate, or evaluations / rates of exp and "
+      "tanh allow, whichever is longest; spread: the middle half of the runs.\n");
 }
 
 nlohmann::json to_json(const BenchReport& report) {
@@ -121,6 +125,8 @@ nlohmann::json to_json(const BenchReport& report) {
       {"copied_by", report.rates.copied_by},
       {"update_bytes_per_second", report.rates.update},
       {"gemm_flops_per_second", report.rates.gemm},
+      {"exp_per_second", report.rates.exp},
+      {"tanh_per_second", report.rates.tanh},
       {"measurements", nlohmann::json::array()}};
   for (const Measurement& x : report.measurements) {
     nlohmann::json row{{"op", x.op}, {"pass", x.pass}, {"dtype", x.dtype}, {"case", x.case_text}};
@@ -132,6 +138,7 @@ nlohmann::json to_json(const BenchReport& report) {
                   {"runs", x.time.runs},
                   {"bytes", x.bytes},
                   {"flops", x.flops},
+                  {"evaluations", x.evaluations},
                   {"floor_seconds", x.floor},
                   {"of_floor", x.of_floor()}});
     j["measurements"].push_back(row);
@@ -147,8 +154,9 @@ std::string to_html(const BenchReport& report) {
       escaped(machine_text(report)), escaped(rates_text(report)));
   for (const Measurement& m : report.measurements) page += html_row(m);
   page +=
-      "</table>\n<p>The black line is the floor: the time that bytes / copy rate, or operations / product rate, "
-      "allows. Spread is that of the middle half of the runs.</p></body></html>\n";
+      "</table>\n<p>The black line is the floor: the time that bytes / copy rate, operations / product rate, or "
+      "evaluations / rates of exp and tanh allow, whichever is longest. Spread is that of the middle half of the "
+      "runs.</p></body></html>\n";
   return page;
 }
 

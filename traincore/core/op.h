@@ -39,6 +39,10 @@ struct Erase {
   static double flops(const void* args, const Dims& dims) {
     return F(*static_cast<const A*>(args), dims);
   }
+  template <Evaluations (*F)(const A&, const Dims&)>
+  static Evaluations evaluations(const void* args, const Dims& dims) {
+    return F(*static_cast<const A*>(args), dims);
+  }
   template <double (*F)(const A&, const Dims&)>
   static double bytes(const void* args, const Dims& dims) {
     return F(*static_cast<const A*>(args), dims);

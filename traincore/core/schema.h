@@ -149,6 +149,11 @@ enum Offers : uint32_t { kRunToRun = 1, kBatchInvariant = 2, kUnordered = 4, kSt
 inline constexpr uint32_t kOffersAll = kRunToRun | kBatchInvariant | kUnordered | kStandard | kStrict | kFast;
 
 // One exported call, e.g. tcx_rmsnorm_forward.
+// How many values of functions a pass needs that take a processor many operations. erf counts as tanh.
+struct Evaluations {
+  double exp = 0, tanh = 0;
+};
+
 struct Pass {
   std::string_view name;     // "rmsnorm_forward"
   std::string_view formula;  // one line
@@ -160,7 +165,8 @@ struct Pass {
   size_t (*cuda_workspace)(const void* args, const tc_exec& exec) = nullptr;         // bytes on a GPU; none if NULL
   void (*cpu)(const void* args, const tc_exec& exec) = nullptr;
   void (*cuda)(const void* args, const tc_exec& exec) = nullptr;
-  double (*flops)(const void* args, const Dims& dims) = nullptr;  // for bench; none if NULL
+  double (*flops)(const void* args, const Dims& dims) = nullptr;             // for bench; none if NULL
+  Evaluations (*evaluations)(const void* args, const Dims& dims) = nullptr;  // likewise
   double (*bytes)(const void* args, const Dims& dims) = nullptr;  // moved at least, if not every tensor just once
   std::string (*explain)(const void* args, const tc_exec& exec, const Dims& dims) = nullptr;  // which variant and why
 };

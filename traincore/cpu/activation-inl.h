@@ -22,16 +22,24 @@ namespace tc::HWY_NAMESPACE {
 template <int kKind>
 struct Activation;
 
+// -|z|
+HWY_INLINE V negative_magnitude(V z) { return hn::Or(z, hn::SignBit(F32())); }
+
 // sigmoid(z) and 1 - sigmoid(z), both tails with full relative accuracy.
 struct Logistic {
-  V s, rest;
-  HWY_INLINE explicit Logistic(V z) {
-    const V e = exp(hn::Neg(hn::Abs(z)));
-    const V large = hn::Div(set(1.0f), hn::Add(set(1.0f), e));
-    const V small = hn::Mul(e, large);
-    const auto negative = hn::Lt(z, hn::Zero(F32()));
-    s = hn::IfThenElse(negative, small, large);
-    rest = hn::IfThenElse(negative, large, small);
+  V z, e;
+  HWY_INLINE explicit Logistic(V z_) : z(z_), e(exp_negative(negative_magnitude(z_))) {}
+  // v sigmoid(z)
+  HWY_INLINE V times(V v) const {
+    const V large = hn::Div(v, hn::Add(set(1.0f), e));
+    return hn::IfNegativeThenElse(z, hn::Mul(e, large), large);
+  }
+  struct Both {
+    V s, rest;
+  };
+  HWY_INLINE Both both() const {
+    const V large = hn::Div(set(1.0f), hn::Add(set(1.0f), e)), small = hn::Mul(e, large);
+    return {hn::IfNegativeThenElse(z, small, large), hn::IfNegativeThenElse(z, large, small)};
   }
 };
 
@@ -41,11 +49,11 @@ struct Swish {
   V x, inner;  // x bounded below, and on both sides
   Logistic gate;
   HWY_INLINE Swish(V raw, float k_)
-      : k(k_), x(at_least(raw, set(-120 / k_))), inner(at_most(x, set(120 / k_))), gate(hn::Mul(inner, set(k_))) {}
-  HWY_INLINE V value() const { return hn::Mul(x, gate.s); }
+      : k(k_), x(at_least(raw, set(-120 / k_))), inner(at_most(x, set(120 / k_))), gate(hn::Mul(inner, set(k))) {}
+  HWY_INLINE V value() const { return gate.times(x); }
   HWY_INLINE V times_slope(V g) const {
-    const V bend = hn::Mul(hn::Mul(inner, set(k)), gate.rest);
-    return hn::Mul(g, hn::MulAdd(bend, gate.s, gate.s));
+    const auto [s, rest] = gate.both();
+    return hn::Mul(g, hn::MulAdd(hn::Mul(hn::Mul(inner, set(k)), rest), s, s));
   }
 };
 
@@ -63,8 +71,11 @@ template <>
 struct Activation<TC_ACTIVATION_SIGMOID> {
   Logistic gate;
   HWY_INLINE explicit Activation(V x) : gate(x) {}
-  HWY_INLINE V value() const { return gate.s; }
-  HWY_INLINE V times_slope(V g) const { return hn::Mul(g, hn::Mul(gate.s, gate.rest)); }
+  HWY_INLINE V value() const { return gate.times(set(1.0f)); }
+  HWY_INLINE V times_slope(V g) const {
+    const auto [s, rest] = gate.both();
+    return hn::Mul(g, hn::Mul(s, rest));
+  }
 };
 
 // (1 + tanh(u)) / 2 = sigmoid(2 u), which does not cancel for negative u; 2 u = x (kLinear + kCubic x^2). From 10 on,
@@ -80,25 +91,25 @@ struct Activation<TC_ACTIVATION_GELU_TANH> {
         inner(at_most(x, set(12.0f))),
         square(hn::Mul(inner, inner)),
         gate(hn::Mul(inner, hn::MulAdd(square, set(kCubic), set(kLinear)))) {}
-  HWY_INLINE V value() const { return hn::Mul(x, gate.s); }
+  HWY_INLINE V value() const { return gate.times(x); }
   HWY_INLINE V times_slope(V g) const {
-    const V bend = hn::Mul(hn::Mul(inner, hn::MulAdd(square, set(3 * kCubic), set(kLinear))), gate.rest);
-    return hn::Mul(g, hn::MulAdd(bend, gate.s, gate.s));
+    const auto [s, rest] = gate.both();
+    const V bend = hn::Mul(hn::Mul(inner, hn::MulAdd(square, set(3 * kCubic), set(kLinear))), rest);
+    return hn::Mul(g, hn::MulAdd(bend, s, s));
   }
 };
 
-// x cdf(x), with the normal distribution's cdf = (1 + erf(x / sqrt(2))) / 2.
+// x cdf(x), with the cumulative normal distribution; its slope is cdf + x density.
 template <>
 struct Activation<TC_ACTIVATION_GELU_ERF> {
-  V x, inner, cdf;
+  V x, inner;
+  NormalDistribution at;
   HWY_INLINE explicit Activation(V raw)
-      : x(at_least(raw, set(-15.0f))),
-        inner(at_most(x, set(15.0f))),
-        cdf(hn::MulAdd(erf(hn::Mul(inner, set(0x1.6a09e6p-1f))), set(0.5f), set(0.5f))) {}
-  HWY_INLINE V value() const { return hn::Mul(x, cdf); }
+      : x(at_least(raw, set(-15.0f))), inner(at_most(x, set(15.0f))), at(inner) {}
+  HWY_INLINE V value() const { return hn::Mul(x, at.cdf); }
   HWY_INLINE V times_slope(V g) const {
-    const V density = hn::Mul(exp(hn::Mul(hn::Mul(inner, inner), set(-0.5f))), set(0x1.988454p-2f));  // 1 / sqrt(2 pi)
-    return hn::Mul(g, hn::MulAdd(inner, density, cdf));
+    const V density = hn::Mul(at.bell, set(0x1.988454p-2f));  // 1 / sqrt(2 pi)
+    return hn::Mul(g, hn::MulAdd(inner, density, at.cdf));
   }
 };
 
@@ -133,8 +144,8 @@ struct Activation<TC_ACTIVATION_TANH> {
   HWY_INLINE explicit Activation(V raw) : x(raw) {}
   HWY_INLINE V value() const { return tanh(x); }
   HWY_INLINE V times_slope(V g) const {
-    const Logistic gate(hn::Add(x, x));
-    return hn::Mul(g, hn::Mul(set(4.0f), hn::Mul(gate.s, gate.rest)));
+    const auto [s, rest] = Logistic(hn::Add(x, x)).both();
+    return hn::Mul(g, hn::Mul(set(4.0f), hn::Mul(s, rest)));
   }
 };
 

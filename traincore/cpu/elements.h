@@ -29,15 +29,15 @@ inline int leading_rows(std::initializer_list<const tc_tensor*> tensors) {
 // body(row, begin, end) for pieces that cover [rows, cols], in tasks of about as many elements as rows_per_block gives.
 template <class F>
 void parallel_pieces(int64_t rows, int64_t cols, int threads, F&& body) {
-  constexpr int64_t kPiece = rows_per_block(1);
-  if (cols <= kPiece)
-    return parallel_blocks(rows, rows_per_block(cols), threads, [&](int64_t begin, int64_t end) {
+  const int64_t block = rows_per_block(rows * cols, 1);
+  if (cols <= block)
+    return parallel_blocks(rows, rows_per_block(rows, cols), threads, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) body(row, int64_t{0}, cols);
     });
-  const int64_t pieces = (cols + kPiece - 1) / kPiece;
+  const int64_t pieces = (cols + block - 1) / block;
   parallel_for(rows * pieces, threads, [&](int64_t i) {
-    const int64_t begin = i % pieces * kPiece;
-    body(i / pieces, begin, std::min(begin + kPiece, cols));
+    const int64_t begin = i % pieces * block;
+    body(i / pieces, begin, std::min(begin + block, cols));
   });
 }
 

@@ -1,6 +1,7 @@
 // Splitting work over threads. How work is split depends on its size alone, so results never depend on the thread
 // count.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
 #include "traincore/core/function_ref.h"
@@ -34,10 +35,12 @@ void parallel_blocks(int64_t n, int64_t size, int threads, F&& body) {
   });
 }
 
-// How many rows of `cols` elements make one block of useful size; from the shape alone.
-constexpr int64_t rows_per_block(int64_t cols) {
-  constexpr int64_t kElementsPerBlock = 16384;
-  return cols >= kElementsPerBlock ? 1 : kElementsPerBlock / (cols > 0 ? cols : 1);
+// How many of `rows` rows of `cols` elements make one block of useful size; from the shape alone. Blocks of a large
+// tensor are large, so that the processor's prefetching seldom starts anew.
+constexpr int64_t rows_per_block(int64_t rows, int64_t cols) {
+  constexpr int64_t kBlocks = 256, kSmallest = 1 << 14, kLargest = 1 << 18;  // elements
+  const int64_t width = std::max<int64_t>(cols, 1);
+  return std::max<int64_t>(std::clamp(rows * width / kBlocks, kSmallest, kLargest) / width, 1);
 }
 
 }  // namespace tc

@@ -21,6 +21,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "traincore/core/numeric.h"
 
@@ -206,6 +207,11 @@ struct Full {
   HWY_INLINE void store(T* row, V v) const {
     HWY_NAMESPACE::store(row + i, v);
   }
+  // Asks for what a later traversal reads there; the row may end before it.
+  template <class T>
+  HWY_INLINE void prefetch(const T* row) const {
+    hwy::Prefetch(row + i);
+  }
   HWY_INLINE V select(V v, V) const { return v; }
   HWY_INLINE V keep(V v) const { return v; }
 };
@@ -221,6 +227,8 @@ struct Partial {
   HWY_INLINE void store(T* row, V v) const {
     store_n(row + i, v, n);
   }
+  template <class T>
+  HWY_INLINE void prefetch(const T*) const {}
   // v where there are elements, `otherwise` in the lanes beyond the row.
   HWY_INLINE V select(V v, V otherwise) const { return hn::IfThenElse(hn::FirstN(F32(), n), v, otherwise); }
   // v where there are elements, 0 in the lanes beyond the row.
@@ -241,13 +249,17 @@ HWY_INLINE float max_of_lanes(V v) {
 
 // ---------------------------------------------------------------- whole rows
 
-// f(at) for every vector of a row of n elements, in order.
+// f(at) for every vector of the elements [begin, end) of a row, in order.
+template <class F>
+HWY_INLINE HWY_FLATTEN void for_row(int64_t begin, int64_t end, F&& f) {
+  const int64_t step = lanes();
+  int64_t i = begin;
+  for (; i + step <= end; i += step) f(Full{i});
+  if (i < end) f(Partial{i, end - i});
+}
 template <class F>
 HWY_INLINE HWY_FLATTEN void for_row(int64_t n, F&& f) {
-  const int64_t step = lanes();
-  int64_t i = 0;
-  for (; i + step <= n; i += step) f(Full{i});
-  if (i < n) f(Partial{i, n - i});
+  for_row(0, n, f);
 }
 
 // The vectors that as many elements of T as fill one make in f32, to p; past the caches if `streamed`, and p is then
@@ -273,23 +285,23 @@ HWY_INLINE int64_t elements_to_boundary(const T* p) {
   return static_cast<int64_t>(-reinterpret_cast<uintptr_t>(p) % bytes / sizeof(T));
 }
 
-// out[k][i] = f(i)[k] for a row of n elements and K outputs: f(at) returns std::array<V, K>. If `streamed`, outputs go
-// past the caches (cpu/streaming.h says when), those that are aligned as out[0] is.
+// out[k][i] = f(i)[k] for the elements [begin, end) of a row and K outputs: f(at) returns std::array<V, K>. If
+// `streamed`, outputs go past the caches (cpu/streaming.h says when), those that are aligned as out[0] is.
 template <size_t K, class T, class F>
-HWY_INLINE HWY_FLATTEN void map_row(int64_t n, std::array<T*, K> out, bool streamed, F f) {
+HWY_INLINE HWY_FLATTEN void map_row(int64_t begin, int64_t end, std::array<T*, K> out, bool streamed, F f) {
   const int64_t step = kVectors<T> * lanes();
-  const int64_t head = streamed ? std::min(n, elements_to_boundary(out[0])) : 0;
+  const int64_t head = streamed ? std::min(end, begin + elements_to_boundary(out[0] + begin)) : begin;
   std::array<bool, K> past;
   for (size_t k = 0; k < K; ++k) past[k] = streamed && elements_to_boundary(out[k] + head) == 0;
-  int64_t i = 0;
-  for (int64_t end = head;; end = n) {  // the elements before the first full vector, then those after the last
-    for (; i < end; i += lanes()) {
-      const Partial at{i, std::min(lanes(), end - i)};
+  int64_t i = begin;
+  for (int64_t stop = head;; stop = end) {  // the elements before the first full vector, then those after the last
+    for (; i < stop; i += lanes()) {
+      const Partial at{i, std::min(lanes(), stop - i)};
       const std::array<V, K> values = f(at);
       for (size_t k = 0; k < K; ++k) at.store(out[k], values[k]);
     }
-    if (end == n) return;
-    for (i = end; i + step <= n; i += step) {
+    if (stop == end) return;
+    for (i = stop; i + step <= end; i += step) {
       std::array<std::array<V, kVectors<T>>, K> values;
       for (int way = 0; way < kVectors<T>; ++way) {
         const std::array<V, K> one = f(Full{i + way * lanes()});
@@ -302,8 +314,8 @@ HWY_INLINE HWY_FLATTEN void map_row(int64_t n, std::array<T*, K> out, bool strea
 
 // out[i] = f(i); as map_row of several.
 template <class T, class F>
-HWY_INLINE HWY_FLATTEN void map_row(int64_t n, T* out, bool streamed, F f) {
-  map_row<1, T>(n, {out}, streamed, [=](auto at) HWY_ATTR HWY_FLATTEN { return std::array<V, 1>{f(at)}; });
+HWY_INLINE HWY_FLATTEN void map_row(int64_t begin, int64_t end, T* out, bool streamed, F f) {
+  map_row<1, T>(begin, end, {out}, streamed, [=](auto at) HWY_ATTR HWY_FLATTEN { return std::array<V, 1>{f(at)}; });
 }
 
 // K sums in one pass: f(at) returns std::array<V, K>, the terms of each. The lanes beyond the row do not count,

@@ -17,7 +17,7 @@ namespace {
 
 template <class From, class To>
 void convert(const From* from, int64_t n, To* to) {
-  map_row(n, to, false, [&](auto at) HWY_ATTR { return at.load(from); });
+  map_row(0, n, to, false, [&](auto at) HWY_ATTR { return at.load(from); });
 }
 
 void widen_bf16(const bf16* from, int64_t n, float* to) { convert(from, n, to); }

@@ -16,10 +16,14 @@ void time_case(const Calls& calls, const BenchOptions& options, const Rates& rat
   const Traffic traffic = calls.traffic();
   m.bytes = traffic.total();
   m.flops = calls.flops();
-  const double moving = traffic.streamed / rates.copy + traffic.updated / rates.update;
-  const double computing = rates.gemm > 0 ? m.flops / rates.gemm : 0;
-  m.floor = std::max(moving, computing);
-  m.bound_by_math = computing > moving;
+  const Evaluations functions = calls.evaluations();
+  m.evaluations = functions.exp + functions.tanh;
+  m.floor = traffic.streamed / rates.copy + traffic.updated / rates.update;
+  const auto raise = [&](double seconds, Bound bound) {
+    if (seconds > m.floor) m.floor = seconds, m.bound = bound;
+  };
+  if (rates.gemm > 0) raise(m.flops / rates.gemm, Bound::product);
+  raise(functions.exp / rates.exp + functions.tanh / rates.tanh, Bound::functions);
 }
 
 }  // namespace

@@ -15,15 +15,17 @@ struct BenchOptions {
   std::function<void(int64_t done, int64_t total)> progress;
 };
 
-// One case of one pass. The floor is the time that the machine's rates allow: the larger of bytes / copy rate (the
-// update rate for what is read and written back) and flops / GEMM rate.
+enum class Bound { memory, product, functions };
+
+// One case of one pass. The floor is the time that the machine's rates allow: the largest of bytes / copy rate (the
+// update rate for what is read and written back), flops / GEMM rate and evaluations / our own rates of exp and tanh.
 struct Measurement {
   std::string op, pass, dtype, case_text;
   Timing time;
-  double bytes = 0, flops = 0;
-  double floor = 0;            // seconds
-  bool bound_by_math = false;  // the floor is that of the flops
-  std::string refusal;         // not empty: the call was refused, and there are no figures
+  double bytes = 0, flops = 0, evaluations = 0;
+  double floor = 0;  // seconds
+  Bound bound = Bound::memory;
+  std::string refusal;  // not empty: the call was refused, and there are no figures
   double of_floor() const { return floor / time.median; }
 };
 

@@ -94,6 +94,12 @@ void Calls::run(int i, const tc_exec& exec) const {
   require_ok(call(pass_, problems_[static_cast<size_t>(i) % problems_.size()]->args(), &exec));
 }
 
+Evaluations Calls::evaluations() const {
+  if (!pass_.evaluations) return {};
+  const void* args = problems_[0]->args();
+  return pass_.evaluations(args, validate(pass_, args));
+}
+
 double Calls::flops() const {
   if (!pass_.flops) return 0;
   void* args = problems_[0]->args();

@@ -15,7 +15,8 @@ class Calls {
   Calls(const OpCases& op, const PassCases& cases, const Case& c, int32_t dtype);
   void run(int i, const tc_exec& exec) const;
   Traffic traffic() const { return traffic_of(*problems_[0]); }
-  double flops() const;  // 0 where the pass does not say
+  double flops() const;             // 0 where the pass does not say
+  Evaluations evaluations() const;  // likewise
 
  private:
   const Pass& pass_;

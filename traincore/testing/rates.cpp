@@ -15,7 +15,7 @@
 #include "hwy/foreach_target.h"
 //
 #include "hwy/cache_control.h"
-#include "hwy/highway.h"
+#include "traincore/cpu/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tc::testing::HWY_NAMESPACE {
@@ -39,6 +39,20 @@ void update(const float* from, float* to, int64_t n) {
     hn::Store(hn::Mul(hn::Load(d, from + i), decay), d, to + i);
 }
 
+// A stand-in for the rows of a kernel that stay in the first-level cache.
+constexpr int64_t kRow = 2048;
+template <class F>
+void evaluate_rows(const float* x, float* y, int64_t n, F f) {
+  for (int64_t done = 0; done < n; done += kRow)
+    tc::HWY_NAMESPACE::map_row(0, kRow, y, false, [=](auto at) HWY_ATTR { return f(at.load(x)); });
+}
+void evaluate_exp(const float* x, float* y, int64_t n) {
+  evaluate_rows(x, y, n, [](auto v) HWY_ATTR { return tc::HWY_NAMESPACE::exp(v); });
+}
+void evaluate_tanh(const float* x, float* y, int64_t n) {
+  evaluate_rows(x, y, n, [](auto v) HWY_ATTR { return tc::HWY_NAMESPACE::tanh(v); });
+}
+
 }  // namespace
 }  // namespace tc::testing::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -48,6 +62,8 @@ namespace tc::testing {
 HWY_EXPORT(vector_copy);
 HWY_EXPORT(streaming_copy);
 HWY_EXPORT(update);
+HWY_EXPORT(evaluate_exp);
+HWY_EXPORT(evaluate_tanh);
 namespace {
 
 constexpr double kSeconds = 0.5;              // per way of copying
@@ -57,6 +73,8 @@ using Copy = void (*)(const float*, float*, int64_t);
 void by_memcpy(const float* from, float* to, int64_t n) { std::memcpy(to, from, n * sizeof(float)); }
 void by_vectors(const float* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(vector_copy)(from, to, n); }
 void by_streaming(const float* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(streaming_copy)(from, to, n); }
+void exponentials(const float* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(evaluate_exp)(from, to, n); }
+void tangents(const float* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(evaluate_tanh)(from, to, n); }
 void in_place(const float* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(update)(from, to, n); }
 
 // Elements of each of two arrays: 256 MB together, more where the cache is large, less where memory is short.
@@ -94,6 +112,14 @@ double bytes_per_second(Copy copy, const float* from, float* to, int64_t n, int 
   return 2.0 * static_cast<double>(n) * sizeof(float) / t.best;
 }
 
+// Each thread evaluates the same few elements over and over, and writes to memory of its own.
+double evaluations_per_second(Copy function, const float* from, float* to, int threads) {
+  const Timing t = measure(kSeconds, [&](int) {
+    parallel_for(threads, threads, [&](int64_t part) { function(from, to + part * kSlice, kSlice); });
+  });
+  return static_cast<double>(threads) * static_cast<double>(kSlice) / t.best;
+}
+
 double flops_per_second(int threads) {
   constexpr int64_t kSize = 2048;
   const OpCases* op = find_op("gemm");
@@ -114,7 +140,7 @@ Rates measure_rates(int threads, const std::function<void(int64_t done, int64_t 
   Array a(n), b(n);
   const std::pair<const char*, Copy> ways[] = {
       {"memcpy", by_memcpy}, {"vector stores", by_vectors}, {"non-temporal stores", by_streaming}};
-  constexpr int64_t kSteps = std::size(ways) + 2;
+  constexpr int64_t kSteps = std::size(ways) + 4;
   int64_t step = 0;
   Rates rates;
   for (const auto& [name, copy] : ways) {
@@ -124,6 +150,11 @@ Rates measure_rates(int threads, const std::function<void(int64_t done, int64_t 
   }
   progress(step++, kSteps);
   rates.update = bytes_per_second(in_place, a.data(), a.data(), n, team);
+  const int parts = static_cast<int>(std::min<int64_t>(team, n / kSlice));
+  progress(step++, kSteps);
+  rates.exp = evaluations_per_second(exponentials, a.data(), b.data(), parts);
+  progress(step++, kSteps);
+  rates.tanh = evaluations_per_second(tangents, a.data(), b.data(), parts);
   progress(step++, kSteps);
   rates.gemm = flops_per_second(team);
   return rates;

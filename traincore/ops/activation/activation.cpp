@@ -44,6 +44,23 @@ void check_backward(const Backward& a, const Dims& dims) {
           "activation_backward: dup is given, but up is missing; the unary form has no gradient of up");
 }
 
+Evaluations evaluations(int32_t kind, const Dims& dims, bool with_slope) {
+  const double elements = static_cast<double>(dims["rows"]) * static_cast<double>(dims["cols"]);
+  switch (kind) {
+    case TC_ACTIVATION_RELU:
+    case TC_ACTIVATION_RELU2:
+      return {};
+    case TC_ACTIVATION_GELU_ERF:
+      return {.exp = with_slope ? elements : 0, .tanh = elements};
+    case TC_ACTIVATION_TANH:
+      return with_slope ? Evaluations{.exp = elements} : Evaluations{.tanh = elements};
+    default:
+      return {.exp = elements};
+  }
+}
+Evaluations forward_evaluations(const Forward& a, const Dims& dims) { return evaluations(a.kind, dims, false); }
+Evaluations backward_evaluations(const Backward& a, const Dims& dims) { return evaluations(a.kind, dims, true); }
+
 constexpr Pass list[] = {
     {.name = "activation_forward",
      .formula = "y = act(gate) (up)",
@@ -51,14 +68,16 @@ constexpr Pass list[] = {
      .args_size = sizeof(Forward),
      .check = Erase<Forward>::check<check_forward>,
      .cpu = Erase<Forward>::run<forward_cpu>,
-     .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>)},
+     .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>),
+     .evaluations = Erase<Forward>::evaluations<forward_evaluations>},
     {.name = "activation_backward",
      .formula = "dgate = dy (up) act'(gate); dup = dy act(gate); y = act(gate) (up)",
      .fields = backward_fields,
      .args_size = sizeof(Backward),
      .check = Erase<Backward>::check<check_backward>,
      .cpu = Erase<Backward>::run<backward_cpu>,
-     .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>)},
+     .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>),
+     .evaluations = Erase<Backward>::evaluations<backward_evaluations>},
 };
 
 }  // namespace

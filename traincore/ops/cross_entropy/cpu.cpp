@@ -3,11 +3,10 @@
 #define HWY_TARGET_INCLUDE "traincore/ops/cross_entropy/cpu.cpp"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
-#include <cmath>
-
 #include "traincore/core/dispatch.h"
 #include "traincore/cpu/loss-inl.h"
 #include "traincore/cpu/parallel.h"
+#include "traincore/cpu/streaming.h"
 #include "traincore/cpu/vector.h"
 #include "traincore/ops/cross_entropy/plan.h"
 
@@ -20,42 +19,34 @@ using namespace tc::HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): the
 template <class T, bool kCapped>
 void forward_rows(const tcx_cross_entropy_forward_args& a, const LossOptions& o, const tc_tensor& row_loss,
                   const tc_tensor& row_z_loss_part, const tc_exec& exec) {
-  const Logit<kCapped> logit(o);
   const Indices targets(a.target);
   const auto x = rows_of<const T>(a.logits);
   const auto dloss = values_of<const float>(a.dloss);
-  const auto loss = values_of<float>(row_loss), z_loss_part = values_of<float>(row_z_loss_part);
-  const auto row_max = values_of<float>(a.row_max), row_log_sum = values_of<float>(a.row_log_sum);
   const auto dlogits = rows_of<T>(a.dlogits);
-  parallel_blocks(x.count, rows_per_block(x.cols), exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
-    for (int64_t r = begin; r < end; ++r) {
-      const LossRow row = loss_row(o, logit, x[r], x.cols, targets[r], dloss.data ? *dloss[r] : 1.0,
-                                   dlogits.data ? dlogits[r] : nullptr);
-      *loss[r] = static_cast<float>(row.loss);
-      if (z_loss_part.data) *z_loss_part[r] = static_cast<float>(row.z_loss_part);
-      if (row_max.data) *row_max[r] = row.max;
-      if (row_log_sum.data) *row_log_sum[r] = row.log_sum;
-    }
+  const LossOutputs outputs(row_loss, row_z_loss_part, a);
+  const bool gradients = dlogits.data != nullptr, streamed = gradients && streams(a.dlogits, {&a.logits});
+  parallel_blocks(x.count, rows_per_block(x.count, x.cols), exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
+    const LossRows<T, kCapped> rows(o, x.cols, gradients, streamed);
+    for (int64_t r = begin; r < end; ++r)
+      outputs.write(r, rows.forward(x[r], targets[r], dloss.data ? *dloss[r] : 1.0, gradients ? dlogits[r] : nullptr));
   });
 }
 
 template <class T, bool kCapped>
 void backward_rows(const tcx_cross_entropy_backward_args& a, const LossOptions& o, const tc_exec& exec) {
-  const Logit<kCapped> logit(o);
   const Indices targets(a.target);
   const auto x = rows_of<const T>(a.logits);
   const auto dloss = values_of<const float>(a.dloss);
-  const auto row_max = values_of<const float>(a.row_max), row_log_sum = values_of<const float>(a.row_log_sum);
   const auto dlogits = rows_of<T>(a.dlogits);
-  parallel_blocks(x.count, rows_per_block(x.cols), exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
+  const SavedLogSumExp saved(a);
+  const bool streamed = streams(a.dlogits, {&a.logits});
+  parallel_blocks(x.count, rows_per_block(x.count, x.cols), exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
+    const LossRows<T, kCapped> rows(o, x.cols, false, streamed);
     for (int64_t r = begin; r < end; ++r) {
-      if (targets[r] == o.ignore_index) {
+      if (targets[r] == o.ignore_index)
         std::fill_n(dlogits[r], x.cols, T{});
-        continue;
-      }
-      const double log_sum = *row_log_sum[r];
-      loss_gradient_row(o, logit, x[r], x.cols, targets[r], {*row_max[r], log_sum, std::exp(-log_sum)}, *dloss[r],
-                        dlogits[r]);
+      else
+        rows.backward(x[r], targets[r], saved[r], *dloss[r], dlogits[r]);
     }
   });
 }

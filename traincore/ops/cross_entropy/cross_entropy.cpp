@@ -81,6 +81,12 @@ double backward_flops(const Backward&, const Dims& dims) {
   return 5 * static_cast<double>(dims["rows"]) * static_cast<double>(dims["classes"]);
 }
 
+template <class A>
+Evaluations evaluations(const A& a, const Dims& dims) {
+  const double elements = static_cast<double>(dims["rows"]) * static_cast<double>(dims["classes"]);
+  return {.exp = elements, .tanh = a.softcap > 0 ? elements : 0};
+}
+
 std::string explain_forward(const Forward& a, const Dims& dims) {
   return fmt::format("{} rows of {} classes, each in blocks of 4096 that are read once from memory{}{}", dims["rows"],
                      dims["classes"], a.softcap > 0 ? ", through the soft cap" : "",
@@ -103,6 +109,7 @@ constexpr Pass list[] = {
      .cpu = Erase<Forward>::run<forward_cpu>,
      .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>),
      .flops = Erase<Forward>::flops<forward_flops>,
+     .evaluations = Erase<Forward>::evaluations<evaluations<Forward>>,
      .explain = Erase<Forward>::explain<explain_forward>},
     {.name = "cross_entropy_backward",
      .formula = "dlogits = dloss / normalizer [(w (1 - s) + s + 2 z_loss lse) p - s / C - w (1 - s) 1{j = t}] du/dx",
@@ -114,6 +121,7 @@ constexpr Pass list[] = {
      .cpu = Erase<Backward>::run<backward_cpu>,
      .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>),
      .flops = Erase<Backward>::flops<backward_flops>,
+     .evaluations = Erase<Backward>::evaluations<evaluations<Backward>>,
      .explain = Erase<Backward>::explain<explain_backward>},
 };
 

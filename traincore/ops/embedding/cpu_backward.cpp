@@ -46,21 +46,22 @@ void backward_rows(const tcx_embedding_backward_args& a, const BackwardScratch& 
   const auto dy = rows_of<const T>(a.dy);
   const AnyRows dweight(a.dweight);
   const int64_t dim = dy.cols;
-  parallel_blocks(dweight.count(), rows_per_block(dim), exec.threads, [&](int64_t first, int64_t last) HWY_ATTR {
-    float total[kColumns];
-    for (int64_t v = first; v < last; ++v) {
-      const int64_t begin = sorted.starts[v], count = sorted.starts[v + 1] - begin;
-      if (count == 0) {
-        if (!a.accumulate) std::memset(dweight.at(v), 0, static_cast<size_t>(dim) * tc_dtype_size(a.dweight.dtype));
-        continue;
-      }
-      for (int64_t column = 0; column < dim; column += kColumns) {
-        const int64_t n = std::min(kColumns, dim - column);
-        sum_rows(dy, sorted.order + begin, count, column, n, total);
-        store_as(tc_tensor_dense(dweight.at(v, column), a.dweight.dtype, 1, &n), total, a.accumulate != 0);
-      }
-    }
-  });
+  parallel_blocks(
+      dweight.count(), rows_per_block(dweight.count(), dim), exec.threads, [&](int64_t first, int64_t last) HWY_ATTR {
+        float total[kColumns];
+        for (int64_t v = first; v < last; ++v) {
+          const int64_t begin = sorted.starts[v], count = sorted.starts[v + 1] - begin;
+          if (count == 0) {
+            if (!a.accumulate) std::memset(dweight.at(v), 0, static_cast<size_t>(dim) * tc_dtype_size(a.dweight.dtype));
+            continue;
+          }
+          for (int64_t column = 0; column < dim; column += kColumns) {
+            const int64_t n = std::min(kColumns, dim - column);
+            sum_rows(dy, sorted.order + begin, count, column, n, total);
+            store_as(tc_tensor_dense(dweight.at(v, column), a.dweight.dtype, 1, &n), total, a.accumulate != 0);
+          }
+        }
+      });
 }
 
 void backward(const tcx_embedding_backward_args& a, const BackwardScratch& sorted, const tc_exec& exec) {

@@ -13,7 +13,7 @@ void forward_cpu(const tcx_embedding_forward_args& a, const tc_exec& exec) {
   with_type(FloatTypes{}, a.weight.dtype, [&]<class T>() {
     const auto weight = rows_of<const T>(a.weight);
     const auto y = rows_of<T>(a.y);
-    parallel_blocks(y.count, rows_per_block(y.cols), exec.threads, [&](int64_t begin, int64_t end) {
+    parallel_blocks(y.count, rows_per_block(y.count, y.cols), exec.threads, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) std::memcpy(y[r], weight[ids[r]], static_cast<size_t>(y.cols) * sizeof(T));
     });
   });

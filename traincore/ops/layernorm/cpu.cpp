@@ -25,7 +25,7 @@ void forward_rows(const tcx_layernorm_forward_args& a, const tc_exec& exec) {
   const float* const bias = as_f32(a.bias, 0, 0, cols, scratch->bias);
   const auto eps = static_cast<float>(a.eps);
   const bool streamed = streams(a.y, {&a.x, &a.residual});
-  parallel_blocks(x.count(), rows_per_block(cols), exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
+  parallel_blocks(x.count(), rows_per_block(x.count(), cols), exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
     const Lines<4> lines(cols, x, residual, y, residual_out);
     for (int64_t r = begin; r < end; ++r) {
       const NormRow<T> v{x.read(r, lines[0]), residual.read(r, lines[1])};
@@ -36,13 +36,13 @@ void forward_rows(const tcx_layernorm_forward_args& a, const tc_exec& exec) {
       };
       T* const out = y.place(r, lines[2]);
       if (T* const kept = residual_out.place(r, lines[3])) {
-        map_row<2, T>(cols, {out, kept}, streamed, [=](auto at) HWY_ATTR {
+        map_row<2, T>(0, cols, {out, kept}, streamed, [=](auto at) HWY_ATTR {
           const V value = v(at);
           return std::array<V, 2>{value_at(at, value), value};
         });
         residual_out.write(r, kept);
       } else {
-        map_row(cols, out, streamed, [=](auto at) HWY_ATTR { return value_at(at, v(at)); });
+        map_row(0, cols, out, streamed, [=](auto at) HWY_ATTR { return value_at(at, v(at)); });
       }
       y.write(r, out);
       if (mean.data) *mean[r] = moments.mean();
@@ -82,7 +82,7 @@ struct BackwardRow {
     return {gw / static_cast<float>(cols), product / static_cast<float>(cols)};
   }
   void write_dx(const std::array<float, 2>& means, T* dx, bool streamed) const {
-    map_row(cols, dx, streamed, [=, *this](auto at) HWY_ATTR {
+    map_row(0, cols, dx, streamed, [=, *this](auto at) HWY_ATTR {
       const V gw = hn::MulSub(at.load(dy), at.load(gain), set(means[0]));
       const V gradient = hn::Mul(set(rstd), hn::NegMulAdd(normalised(at), set(means[1]), gw));
       return dresidual_out ? hn::Add(gradient, at.load(dresidual_out)) : gradient;

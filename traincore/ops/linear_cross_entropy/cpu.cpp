@@ -17,13 +17,14 @@ namespace {
 
 using namespace tc::HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): the SIMD vocabulary of this target
 
-// f(row, logits, Logit) for each row of a chunk: where it is in the tensors, and its logits, in parallel.
+// f(row, logits, LossRows) for each row of a chunk: where it is in the tensors, and its logits, in parallel.
 template <class F>
-void for_each_row(const LossOptions& o, const Chunk& chunk, int threads, F&& f) {
+void for_each_row(const LossOptions& o, const Chunk& chunk, bool gradients, int threads, F&& f) {
   with_value<false, true>("softcap", o.softcap > 0, [&]<bool kCapped>() {
-    const Logit<kCapped> logit(o);
-    parallel_blocks(chunk.count, rows_per_block(chunk.classes), threads, [&](int64_t begin, int64_t end) HWY_ATTR {
-      for (int64_t i = begin; i < end; ++i) f(chunk.rows[i], chunk.logits + i * line(chunk.classes), logit);
+    const int64_t block = rows_per_block(chunk.count, chunk.classes);
+    parallel_blocks(chunk.count, block, threads, [&](int64_t begin, int64_t end) HWY_ATTR {
+      const LossRows<float, kCapped> rows(o, chunk.classes, gradients, false);
+      for (int64_t i = begin; i < end; ++i) f(chunk.rows[i], chunk.logits + i * line(chunk.classes), rows);
     });
   });
 }
@@ -32,16 +33,10 @@ void forward(const tcx_linear_cross_entropy_forward_args& a, const LossOptions& 
              const tc_tensor& row_loss, const tc_tensor& row_z_loss_part, const tc_exec& exec) {
   const Indices targets(a.target);
   const auto dloss = values_of<const float>(a.dloss);
-  const auto loss = values_of<float>(row_loss), z_loss_part = values_of<float>(row_z_loss_part);
-  const auto row_max = values_of<float>(a.row_max), row_log_sum = values_of<float>(a.row_log_sum);
+  const LossOutputs outputs(row_loss, row_z_loss_part, a);
   const bool gradients = wants_gradients(a);
-  for_each_row(o, chunk, exec.threads, [&](int64_t r, float* x, const auto& logit) HWY_ATTR {
-    const LossRow row =
-        loss_row(o, logit, x, chunk.classes, targets[r], dloss.data ? *dloss[r] : 1.0, gradients ? x : nullptr);
-    *loss[r] = static_cast<float>(row.loss);
-    if (z_loss_part.data) *z_loss_part[r] = static_cast<float>(row.z_loss_part);
-    if (row_max.data) *row_max[r] = row.max;
-    if (row_log_sum.data) *row_log_sum[r] = row.log_sum;
+  for_each_row(o, chunk, gradients, exec.threads, [&](int64_t r, float* x, const auto& rows) HWY_ATTR {
+    outputs.write(r, rows.forward(x, targets[r], dloss.data ? *dloss[r] : 1.0, gradients ? x : nullptr));
   });
 }
 
@@ -49,10 +44,9 @@ void backward(const tcx_linear_cross_entropy_backward_args& a, const LossOptions
               const tc_exec& exec) {
   const Indices targets(a.target);
   const auto dloss = values_of<const float>(a.dloss);
-  const auto row_max = values_of<const float>(a.row_max), row_log_sum = values_of<const float>(a.row_log_sum);
-  for_each_row(o, chunk, exec.threads, [&](int64_t r, float* x, const auto& logit) HWY_ATTR {
-    const double log_sum = *row_log_sum[r];
-    loss_gradient_row(o, logit, x, chunk.classes, targets[r], {*row_max[r], log_sum, std::exp(-log_sum)}, *dloss[r], x);
+  const SavedLogSumExp saved(a);
+  for_each_row(o, chunk, false, exec.threads, [&](int64_t r, float* x, const auto& rows) HWY_ATTR {
+    rows.backward(x, targets[r], saved[r], *dloss[r], x);
   });
 }
 
@@ -79,7 +73,7 @@ GemmInput matrix(const tc_tensor& t) { return {t.data, t.dtype, t.stride[0], 1};
 template <class A>
 void make_logits(const A& a, const float* bias, const Chunk& c, int threads) {
   const AnyRows hidden(a.hidden);
-  parallel_blocks(c.count, rows_per_block(c.width), threads, [&](int64_t begin, int64_t end) {
+  parallel_blocks(c.count, rows_per_block(c.count, c.width), threads, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       widen(a.hidden.dtype, hidden.at(c.rows[i]), c.width, c.hidden + i * line(c.width));
   });
@@ -134,7 +128,7 @@ void make_dhidden(const A& a, const Chunk& c, int threads) {
             .c = {c.hidden, TC_DTYPE_F32, line(c.width)}},
            threads);
   const AnyRows dhidden(a.dhidden);
-  parallel_blocks(c.count, rows_per_block(c.width), threads, [&](int64_t begin, int64_t end) {
+  parallel_blocks(c.count, rows_per_block(c.count, c.width), threads, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       narrow(a.dhidden.dtype, c.hidden + i * line(c.width), c.width, dhidden.at(c.rows[i]));
   });
@@ -152,7 +146,7 @@ void clear_ignored(const A& a) {
 // dweight, where it was summed apart.
 void round_dweight(const tc_tensor& dweight, const float* sums, int threads) {
   const AnyRows rows(dweight);
-  parallel_blocks(rows.count(), rows_per_block(rows.cols()), threads, [&](int64_t begin, int64_t end) {
+  parallel_blocks(rows.count(), rows_per_block(rows.count(), rows.cols()), threads, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) narrow(dweight.dtype, sums + r * rows.cols(), rows.cols(), rows.at(r));
   });
 }

@@ -24,11 +24,11 @@ void normalise_row(const tcx_norm_gemv_args& a, const float* gain, const float* 
   const auto eps = static_cast<float>(a.eps);
   if (a.norm == TC_NORM_RMS) {
     const float s = rms_rstd(row, k, eps);
-    return map_row(k, v, false, [=](auto at) HWY_ATTR { return hn::Mul(hn::Mul(row(at), set(s)), at.load(gain)); });
+    return map_row(0, k, v, false, [=](auto at) HWY_ATTR { return hn::Mul(hn::Mul(row(at), set(s)), at.load(gain)); });
   }
   const Moments moments = moments_of(row, k);
   const float s = moments.rstd(eps);
-  map_row(k, v, false,
+  map_row(0, k, v, false,
           [=](auto at) HWY_ATTR { return hn::MulAdd(moments.normalise(row(at), s), at.load(gain), at.load(bias)); });
 }
 
@@ -38,7 +38,7 @@ void normalise(const tcx_norm_gemv_args& a, const Scratches& scratch, int thread
   const float* const bias = as_f32(a.bias, 0, 0, k, scratch.bias);
   with_type(FloatTypes{}, a.x.dtype, [&]<class T>() {
     const auto x = rows_of<const T>(a.x);
-    parallel_blocks(x.count, rows_per_block(x.cols), threads, [&](int64_t begin, int64_t end) HWY_ATTR {
+    parallel_blocks(x.count, rows_per_block(x.count, x.cols), threads, [&](int64_t begin, int64_t end) HWY_ATTR {
       for (int64_t r = begin; r < end; ++r) normalise_row(a, gain, bias, x[r], x.cols, scratch.normalised + r * x.cols);
     });
   });

@@ -25,7 +25,7 @@ void forward_rows(const tcx_rmsnorm_forward_args& a, const tc_exec& exec) {
   const float* const gain = as_f32(a.weight, a.weight_offset, 1, cols, scratch->gain);
   const auto eps = static_cast<float>(a.eps);
   const bool streamed = streams(a.y, {&a.x, &a.residual});
-  parallel_blocks(x.count(), rows_per_block(cols), exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
+  parallel_blocks(x.count(), rows_per_block(x.count(), cols), exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
     const Lines<4> lines(cols, x, residual, y, residual_out);
     for (int64_t r = begin; r < end; ++r) {
       const NormRow<T, Row> v{x.read(r, lines[0]), residual.read(r, lines[1])};
@@ -34,13 +34,13 @@ void forward_rows(const tcx_rmsnorm_forward_args& a, const tc_exec& exec) {
                                   HWY_ATTR { return hn::Mul(rounded<Row>(hn::Mul(value, set(s))), at.load(gain)); };
       T* const out = y.place(r, lines[2]);
       if (T* const kept = residual_out.place(r, lines[3])) {
-        map_row<2, T>(cols, {out, kept}, streamed, [=](auto at) HWY_ATTR {
+        map_row<2, T>(0, cols, {out, kept}, streamed, [=](auto at) HWY_ATTR {
           const V value = v(at);
           return std::array<V, 2>{normalised(at, value), value};
         });
         residual_out.write(r, kept);
       } else {
-        map_row(cols, out, streamed, [=](auto at) HWY_ATTR { return normalised(at, v(at)); });
+        map_row(0, cols, out, streamed, [=](auto at) HWY_ATTR { return normalised(at, v(at)); });
       }
       y.write(r, out);
       if (rstd.data) *rstd[r] = s;
@@ -72,7 +72,7 @@ struct BackwardRow {
   }
   void write_dx(float mean, T* dx, bool streamed) const {
     const float pull = rstd * rstd * mean;
-    map_row(cols, dx, streamed, [=, *this](auto at) HWY_ATTR {
+    map_row(0, cols, dx, streamed, [=, *this](auto at) HWY_ATTR {
       const V gw = hn::Mul(at.load(dy), at.load(gain));
       const V gradient = hn::Mul(set(rstd), hn::NegMulAdd(v(at), set(pull), gw));
       return dresidual_out ? hn::Add(gradient, at.load(dresidual_out)) : gradient;

@@ -8,6 +8,7 @@
 #include "traincore/core/dispatch.h"
 #include "traincore/cpu/parallel.h"
 #include "traincore/cpu/rows-inl.h"
+#include "traincore/cpu/streaming.h"
 #include "traincore/cpu/vector.h"
 #include "traincore/ops/rope/plan.h"
 
@@ -17,8 +18,9 @@ namespace {
 
 using namespace tc::HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): the SIMD vocabulary of this target
 
-constexpr int64_t kPositions = 8;  // whose table rows are held while all heads turn
-constexpr int64_t kPairs = 128;    // of each, at a time
+constexpr int64_t kPairs = 128;      // turned at a time
+constexpr int64_t kAngles = 8192;    // cosines, and as many sines, that are held while all heads turn: 64 KB
+constexpr int64_t kPositions = 128;  // of a block, fewer where there are few: 64 KB of a head that follow each other
 
 struct Rotation {
   int32_t pairing;
@@ -26,40 +28,59 @@ struct Rotation {
   tc_tensor cos, sin, positions;
 };
 
-// A piece of one row of the tables in f32, as the kernels below read it. Interleaved pairs have their angle twice, with
-// the sign that their place gives the sine.
-struct Angles {
-  float cos[2 * kPairs], sin[2 * kPairs];
-
-  void load(const Rotation& turn, const void* cos_row, const void* sin_row, int64_t n) {
-    widen(turn.cos.dtype, cos_row, n, cos);
-    widen(turn.sin.dtype, sin_row, n, sin);
-    for (int64_t i = 0; i < n; ++i) sin[i] *= turn.direction;
-    if (turn.pairing == TC_ROPE_HALF) return;
-    for (int64_t i = n - 1; i >= 0; --i) {
-      cos[2 * i] = cos[2 * i + 1] = cos[i];
-      sin[2 * i + 1] = sin[i];
-      sin[2 * i] = -sin[2 * i + 1];
+// Pieces of some rows of the tables in f32, as the kernels below read them. Interleaved pairs have their angle twice,
+// with the sign that their place gives the sine.
+class Angles {
+ public:
+  struct Row {
+    float *cos, *sin;
+  };
+  Angles(const Rotation& turn, int64_t half)
+      : turn_(turn),
+        width_(std::min(half, kPairs) * (turn.pairing == TC_ROPE_HALF ? 1 : 2)),
+        count_(std::max<int64_t>(kAngles / std::max<int64_t>(width_, 1), 1)),
+        memory_(static_cast<size_t>(2 * width_ * count_) * sizeof(float)) {}
+  int64_t count() const { return count_; }
+  Row operator[](int64_t i) const {
+    float* const cos = static_cast<float*>(memory_.data()) + 2 * i * width_;
+    return {cos, cos + width_};
+  }
+  void load(int64_t i, const void* cos_row, const void* sin_row, int64_t pairs) const {
+    const auto [cos, sin] = (*this)[i];
+    widen(turn_.cos.dtype, cos_row, pairs, cos);
+    widen(turn_.sin.dtype, sin_row, pairs, sin);
+    for (int64_t p = 0; p < pairs; ++p) sin[p] *= turn_.direction;
+    if (turn_.pairing == TC_ROPE_HALF) return;
+    for (int64_t p = pairs - 1; p >= 0; --p) {
+      cos[2 * p] = cos[2 * p + 1] = cos[p];
+      sin[2 * p + 1] = sin[p];
+      sin[2 * p] = -sin[2 * p + 1];
     }
   }
+
+ private:
+  const Rotation& turn_;
+  int64_t width_, count_;
+  ThreadScratch memory_;
 };
 
 // n pairs from pair `first` on of one row; y may be x.
 template <class T>
-HWY_INLINE void turn_halves(const Angles& angles, int64_t half, int64_t first, int64_t n, const T* x, T* y) {
+HWY_INLINE void turn_halves(Angles::Row angles, int64_t half, int64_t first, int64_t n, const T* x, T* y,
+                            bool streamed) {
   const T *const x1 = x + first, *const x2 = x1 + half;
-  T *const y1 = y + first, *const y2 = y1 + half;
-  for_row(n, [&](auto at) HWY_ATTR {
+  T* const y1 = y + first;
+  map_row<2, T>(0, n, {y1, y1 + half}, streamed, [=](auto at) HWY_ATTR {
     const V v1 = at.load(x1), v2 = at.load(x2), cos = at.load(angles.cos), sin = at.load(angles.sin);
-    at.store(y1, hn::NegMulAdd(v2, sin, hn::Mul(v1, cos)));
-    at.store(y2, hn::MulAdd(v1, sin, hn::Mul(v2, cos)));
+    return std::array<V, 2>{hn::NegMulAdd(v2, sin, hn::Mul(v1, cos)), hn::MulAdd(v1, sin, hn::Mul(v2, cos))};
   });
 }
 template <class T>
-HWY_INLINE void turn_interleaved(const Angles& angles, int64_t first, int64_t n, const T* x, T* y) {
-  for_row(2 * n, [&](auto at) HWY_ATTR {
-    const V v = at.load(x + 2 * first), partner = hn::Reverse2(F32(), v);
-    at.store(y + 2 * first, hn::MulAdd(partner, at.load(angles.sin), hn::Mul(v, at.load(angles.cos))));
+HWY_INLINE void turn_interleaved(Angles::Row angles, int64_t first, int64_t n, const T* x, T* y, bool streamed) {
+  const T* const x1 = x + 2 * first;
+  map_row(0, 2 * n, y + 2 * first, streamed, [=](auto at) HWY_ATTR {
+    const V v = at.load(x1), partner = hn::Reverse2(F32(), v);
+    return hn::MulAdd(partner, at.load(angles.sin), hn::Mul(v, at.load(angles.cos)));
   });
 }
 
@@ -68,61 +89,73 @@ template <class T>
 struct Side {
   Heads<const T> in;
   Heads<T> out;
+  bool streamed;
+  Side(const tc_tensor& from, const tc_tensor& to) : in(from), out(to), streamed(given(to) && streams(to, {&from})) {}
 };
 
-// All heads of one side at `count` positions of sequence b from s on.
+// Pairs [first, first + n) of a table row, and the elements beyond all pairs.
+struct Piece {
+  int32_t pairing;
+  int64_t half, first, n;
+};
 template <class T>
-void turn_heads(const Side<T>& side, int32_t pairing, const Angles* angles, int64_t half, int64_t first, int64_t n,
-                int64_t b, int64_t s, int64_t count) {
-  for (int64_t head = 0; head < side.out.heads; ++head)
-    for (int64_t i = 0; i < count; ++i) {
-      const T* const x = side.in.at(b, head, s + i);
-      T* const y = side.out.at(b, head, s + i);
-      if (pairing == TC_ROPE_HALF)
-        turn_halves(angles[i], half, first, n, x, y);
-      else
-        turn_interleaved(angles[i], first, n, x, y);
-      const int64_t rest = side.in.dim - 2 * half;
-      if (first == 0 && rest > 0 && x != y)
-        std::memcpy(y + 2 * half, x + 2 * half, static_cast<size_t>(rest) * sizeof(T));
-    }
+void turn_row(const Piece& piece, Angles::Row angles, const Side<T>& side, int64_t b, int64_t head, int64_t s) {
+  const T* const x = side.in.at(b, head, s);
+  T* const y = side.out.at(b, head, s);
+  if (piece.pairing == TC_ROPE_HALF)
+    turn_halves(angles, piece.half, piece.first, piece.n, x, y, side.streamed);
+  else
+    turn_interleaved(angles, piece.first, piece.n, x, y, side.streamed);
+  const int64_t rest = side.in.dim - 2 * piece.half;
+  if (piece.first == 0 && rest > 0 && x != y)
+    std::memcpy(y + 2 * piece.half, x + 2 * piece.half, static_cast<size_t>(rest) * sizeof(T));
+}
+
+// All heads of one side at `count` positions of sequence b from s on, in the order of memory.
+template <class T>
+void turn_heads(const Piece& piece, const Angles& angles, const Side<T>& side, int64_t b, int64_t s, int64_t count) {
+  if (side.out.head_stride < side.out.seq_stride) {
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t head = 0; head < side.out.heads; ++head) turn_row(piece, angles[i], side, b, head, s + i);
+  } else {
+    for (int64_t head = 0; head < side.out.heads; ++head)
+      for (int64_t i = 0; i < count; ++i) turn_row(piece, angles[i], side, b, head, s + i);
+  }
 }
 
 // Blocks of positions, so that a row of the tables is read once for all heads of q and k, in either memory order.
 template <class T>
 void turn_sides(const Rotation& turn, const Side<T>& q, const Side<T>& k, const tc_exec& exec) {
   const AnyRows cos(turn.cos), sin(turn.sin);
-  const int64_t seq = q.in.seq, half = cos.cols(), width = (q.out.heads + k.out.heads) * q.in.dim;
+  const int64_t seq = q.in.seq, half = cos.cols();
+  const int64_t rows = q.in.batch.count * seq;
   const TableRow table_row(turn.cos, turn.positions, seq);
-  parallel_blocks(q.in.batch.count * seq, rows_per_block(width), exec.threads,
-                  [&](int64_t begin, int64_t end) HWY_ATTR {
-                    Angles angles[kPositions];
-                    for (int64_t r = begin, count; r < end; r += count) {
-                      const int64_t b = r / seq, s = r % seq;
-                      count = std::min({kPositions, end - r, seq - s});
-                      for (int64_t first = 0; first < half; first += kPairs) {
-                        const int64_t n = std::min(kPairs, half - first);
-                        for (int64_t i = 0; i < count; ++i) {
-                          const int64_t row = table_row(b, s + i);
-                          angles[i].load(turn, cos.at(row, first), sin.at(row, first), n);
-                        }
-                        for (const Side<T>* side : {&q, &k})
-                          turn_heads(*side, turn.pairing, angles, half, first, n, b, s, count);
-                      }
-                    }
-                  });
+  const int64_t block = std::clamp<int64_t>(rows / 64, 8, kPositions);
+  parallel_blocks(rows, block, exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
+    const Angles angles(turn, half);
+    for (int64_t r = begin, count; r < end; r += count) {
+      const int64_t b = r / seq, s = r % seq;
+      count = std::min({angles.count(), end - r, seq - s});
+      for (int64_t first = 0; first < half; first += kPairs) {
+        const Piece piece{turn.pairing, half, first, std::min(kPairs, half - first)};
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t row = table_row(b, s + i);
+          angles.load(i, cos.at(row, first), sin.at(row, first), piece.n);
+        }
+        for (const Side<T>* side : {&q, &k}) turn_heads(piece, angles, *side, b, s, count);
+      }
+    }
+  });
 }
 
 void forward(const tcx_rope_forward_args& a, const tc_exec& exec) {
   with_type(FloatTypes{}, a.q.dtype, [&]<class T>() {
-    turn_sides<T>({a.pairing, 1, a.cos, a.sin, a.positions}, {Heads<const T>(a.q), Heads<T>(a.q_out)},
-                  {Heads<const T>(a.k), Heads<T>(a.k_out)}, exec);
+    turn_sides<T>({a.pairing, 1, a.cos, a.sin, a.positions}, {a.q, a.q_out}, {a.k, a.k_out}, exec);
   });
 }
 void backward(const tcx_rope_backward_args& a, const tc_exec& exec) {
   with_type(FloatTypes{}, a.dq_out.dtype, [&]<class T>() {
-    turn_sides<T>({a.pairing, -1, a.cos, a.sin, a.positions}, {Heads<const T>(a.dq_out), Heads<T>(a.dq)},
-                  {Heads<const T>(a.dk_out), Heads<T>(a.dk)}, exec);
+    turn_sides<T>({a.pairing, -1, a.cos, a.sin, a.positions}, {a.dq_out, a.dq}, {a.dk_out, a.dk}, exec);
   });
 }
 

@@ -47,7 +47,7 @@ void store_table(const tc_tensor& table, const float* values, bool accumulate, c
   if (!given(table)) return;
   const AnyRows rows(table);
   const int64_t cols = rows.cols();
-  parallel_blocks(rows.count(), rows_per_block(cols), exec.threads, [&](int64_t begin, int64_t end) {
+  parallel_blocks(rows.count(), rows_per_block(rows.count(), cols), exec.threads, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
       store_as(tc_tensor_dense(rows.at(r), table.dtype, 1, &cols), values + r * cols, accumulate);
   });

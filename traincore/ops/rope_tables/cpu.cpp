@@ -18,18 +18,19 @@ void fill_table(const tc_tensor& table, const Args& a, const double* inv_freq, c
   const AnyRows rows(table);
   const Indices positions(a.positions);
   const double amplitude = amplitude_of(a);
-  parallel_blocks(rows.count(), rows_per_block(rows.cols()), exec.threads, [&](int64_t begin, int64_t end) {
-    float values[kPairs];
-    for (int64_t r = begin; r < end; ++r) {
-      const auto position = static_cast<double>(given(a.positions) ? positions[r] : r);
-      for (int64_t first = 0; first < rows.cols(); first += kPairs) {
-        const int64_t n = std::min(kPairs, rows.cols() - first);
-        for (int64_t i = 0; i < n; ++i)
-          values[i] = static_cast<float>(amplitude * function(position * inv_freq[first + i]));
-        narrow(table.dtype, values, n, rows.at(r, first));
-      }
-    }
-  });
+  parallel_blocks(rows.count(), rows_per_block(rows.count(), rows.cols()), exec.threads,
+                  [&](int64_t begin, int64_t end) {
+                    float values[kPairs];
+                    for (int64_t r = begin; r < end; ++r) {
+                      const auto position = static_cast<double>(given(a.positions) ? positions[r] : r);
+                      for (int64_t first = 0; first < rows.cols(); first += kPairs) {
+                        const int64_t n = std::min(kPairs, rows.cols() - first);
+                        for (int64_t i = 0; i < n; ++i)
+                          values[i] = static_cast<float>(amplitude * function(position * inv_freq[first + i]));
+                        narrow(table.dtype, values, n, rows.at(r, first));
+                      }
+                    }
+                  });
 }
 
 }  // namespace

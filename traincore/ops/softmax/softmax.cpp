@@ -52,10 +52,14 @@ double flops(const A&, const Dims& dims) {
 }
 
 template <class A>
+Evaluations exponentials(const A&, const Dims& dims) {
+  return {.exp = static_cast<double>(dims["rows"]) * static_cast<double>(dims["cols"])};
+}
+
+template <class A>
 std::string explain_forward(const A&, const Dims& dims) {
-  return fmt::format(
-      "{} rows of {}, each read twice: in blocks of 4096 for the maximum and the sum of exponentials, then for y",
-      dims["rows"], dims["cols"]);
+  return fmt::format("{} rows of {}, in blocks of 4096: the maximum and the sum of exponentials so far, then y",
+                     dims["rows"], dims["cols"]);
 }
 template <class A>
 std::string explain_backward(const A&, const Dims& dims) {
@@ -71,6 +75,7 @@ constexpr Pass list[] = {
      .cpu = Erase<SoftmaxForward>::run<softmax_forward_cpu>,
      .cuda = TC_IF_CUDA(Erase<SoftmaxForward>::run<softmax_forward_cuda>),
      .flops = Erase<SoftmaxForward>::flops<flops<SoftmaxForward, 7>>,
+     .evaluations = Erase<SoftmaxForward>::evaluations<exponentials<SoftmaxForward>>,
      .explain = Erase<SoftmaxForward>::explain<explain_forward<SoftmaxForward>>},
     {.name = "softmax_backward",
      .formula = "dx = y (dy - sum(y dy))",
@@ -89,6 +94,7 @@ constexpr Pass list[] = {
      .cpu = Erase<LogSoftmaxForward>::run<log_softmax_forward_cpu>,
      .cuda = TC_IF_CUDA(Erase<LogSoftmaxForward>::run<log_softmax_forward_cuda>),
      .flops = Erase<LogSoftmaxForward>::flops<flops<LogSoftmaxForward, 6>>,
+     .evaluations = Erase<LogSoftmaxForward>::evaluations<exponentials<LogSoftmaxForward>>,
      .explain = Erase<LogSoftmaxForward>::explain<explain_forward<LogSoftmaxForward>>},
     {.name = "log_softmax_backward",
      .formula = "dx = dy - exp(y) sum(dy)",
@@ -98,6 +104,7 @@ constexpr Pass list[] = {
      .cpu = Erase<LogSoftmaxBackward>::run<log_softmax_backward_cpu>,
      .cuda = TC_IF_CUDA(Erase<LogSoftmaxBackward>::run<log_softmax_backward_cuda>),
      .flops = Erase<LogSoftmaxBackward>::flops<flops<LogSoftmaxBackward, 4>>,
+     .evaluations = Erase<LogSoftmaxBackward>::evaluations<exponentials<LogSoftmaxBackward>>,
      .explain = Erase<LogSoftmaxBackward>::explain<explain_backward<LogSoftmaxBackward>>},
 };
 
