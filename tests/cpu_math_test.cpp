@@ -261,7 +261,7 @@ const Function kFunctions[] = {
        (x, n, y);
      },
      [](double x) { return std::exp(-std::abs(x)); }},
-    {"normal cdf", 5,
+    {"normal cdf", 7,
      [](const float* x, int64_t n, float* y) {
        HWY_DYNAMIC_DISPATCH(map_normal_cdf)
        (x, n, y);

@@ -142,7 +142,7 @@ HWY_INLINE V lost_by_squaring(V x, V square) {
 }
 
 // The standard normal distribution at |x| <= 15: exp(-x^2 / 2), and the cumulative distribution (1 + erf(x / sqrt 2)) / 2,
-// 5 ulp in both tails.
+// 7 ulp in both tails.
 struct NormalDistribution {
   V bell, cdf;
   HWY_INLINE explicit NormalDistribution(V x) {
