@@ -104,8 +104,7 @@ template <>
 struct Activation<TC_ACTIVATION_GELU_ERF> {
   V x, inner;
   NormalDistribution at;
-  HWY_INLINE explicit Activation(V raw)
-      : x(at_least(raw, set(-15.0f))), inner(at_most(x, set(15.0f))), at(inner) {}
+  HWY_INLINE explicit Activation(V raw) : x(at_least(raw, set(-15.0f))), inner(at_most(x, set(15.0f))), at(inner) {}
   HWY_INLINE V value() const { return hn::Mul(x, at.cdf); }
   HWY_INLINE V times_slope(V g) const {
     const V density = hn::Mul(at.bell, set(0x1.988454p-2f));  // 1 / sqrt(2 pi)

@@ -134,9 +134,8 @@ class LossRows {
       return {};
     }
     const double s = o_.label_smoothing;
-    const Exponentials* const kept = kept_.kept() ? &kept_ : nullptr;
     const SoftmaxStats stats =
-        s > 0 ? softmax_stats<true>(x, classes_, logit_, kept) : softmax_stats<false>(x, classes_, logit_, kept);
+        s > 0 ? softmax_stats<true>(x, classes_, logit_, kept_) : softmax_stats<false>(x, classes_, logit_, kept_);
     // A row of -inf alone has no distribution.
     const double sum = stats.sum > 0 ? stats.sum : std::numeric_limits<double>::quiet_NaN();
     const LogSumExp lse{stats.max, std::log(sum), 1 / sum};

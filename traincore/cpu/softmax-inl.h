@@ -36,15 +36,15 @@ struct SoftmaxStats {
 constexpr int64_t kSoftmaxBlock = 4096;
 
 // The exponentials that softmax_stats evaluated for a row, kept for what is written from them: exp(u - shift), each block
-// with the shift of its time. Rows too long for the second-level cache are not kept.
+// with the shift of its time. Rows too long for the second-level cache are not kept, and none of 0 columns.
 class Exponentials {
  public:
   explicit Exponentials(int64_t cols)
       : blocks_(cols > kMost ? 0 : (cols + kSoftmaxBlock - 1) / kSoftmaxBlock),
         memory_(static_cast<size_t>(blocks_ * (kSoftmaxBlock + 1)) * sizeof(float)) {}
   bool kept() const { return blocks_ > 0; }
-  float* shifts() const { return static_cast<float*>(memory_.data()); }
-  float* values() const { return shifts() + blocks_; }
+  float* values() const { return static_cast<float*>(memory_.data()); }
+  float* shifts() const { return values() + blocks_ * kSoftmaxBlock; }
 
  private:
   static constexpr int64_t kMost = 1 << 16;
@@ -54,9 +54,9 @@ class Exponentials {
 
 // Of u(x) for the n elements of a row in memory, in one traversal of it: a block is read twice, the second time from
 // the L1 cache. `u` maps a vector to a vector and must not decrease. The order of the sums depends on n and on the
-// vector width alone. `shifted` is 0 unless kShifted. `kept` may be NULL.
+// vector width alone. `shifted` is 0 unless kShifted.
 template <bool kShifted, class T, class U>
-HWY_INLINE HWY_FLATTEN SoftmaxStats softmax_stats(const T* x, int64_t n, U&& u, const Exponentials* kept) {
+HWY_INLINE HWY_FLATTEN SoftmaxStats softmax_stats(const T* x, int64_t n, U&& u, const Exponentials& kept) {
   SoftmaxStats stats;
   for (int64_t begin = 0; begin < n; begin += kSoftmaxBlock) {
     const T* const block = x + begin;
@@ -65,8 +65,8 @@ HWY_INLINE HWY_FLATTEN SoftmaxStats softmax_stats(const T* x, int64_t n, U&& u, 
     const float max = hn::GetLane(u(set(largest)));
     if (!(max <= stats.max)) stats.raise(max, begin);
     const V shift = set(stats.shift);
-    float* const values = kept ? kept->values() + begin : nullptr;
-    if (kept) kept->shifts()[begin / kSoftmaxBlock] = stats.shift;
+    float* const values = kept.kept() ? kept.values() + begin : nullptr;
+    if (values) kept.shifts()[begin / kSoftmaxBlock] = stats.shift;
     const auto sums = sums_row<1 + int{kShifted}>(size, [=](auto at) HWY_ATTR HWY_FLATTEN {
       at.prefetch(block + kSoftmaxBlock);
       const V shifted = hn::Sub(u(at.load(block)), shift);

@@ -28,7 +28,7 @@ void softmax_rows(const tcx_softmax_forward_args& a, const tc_exec& exec) {
   parallel_blocks(x.count, rows_per_block(x.count, x.cols), exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
     const Exponentials kept(x.cols);
     for (int64_t r = begin; r < end; ++r) {
-      const SoftmaxStats stats = softmax_stats<false>(x[r], x.cols, kAsIs, kept.kept() ? &kept : nullptr);
+      const SoftmaxStats stats = softmax_stats<false>(x[r], x.cols, kAsIs, kept);
       const float scale = stats.inverse_sum();
       map_exponentials(stats, kept, x[r], x.cols, kAsIs, y[r], streamed,
                        [=](auto, V e) HWY_ATTR { return hn::Mul(e, set(scale)); });
@@ -41,10 +41,11 @@ void log_softmax_rows(const tcx_log_softmax_forward_args& a, const tc_exec& exec
   const auto x = rows_of<const T>(a.x);
   const auto y = rows_of<T>(a.y);
   const bool streamed = streams(a.y, {&a.x});
+  const Exponentials nothing_kept(0);
   parallel_blocks(x.count, rows_per_block(x.count, x.cols), exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t r = begin; r < end; ++r) {
       const T* const row = x[r];
-      const SoftmaxStats stats = softmax_stats<false>(row, x.cols, kAsIs, nullptr);
+      const SoftmaxStats stats = softmax_stats<false>(row, x.cols, kAsIs, nothing_kept);
       const float shift = stats.shift, log_sum = static_cast<float>(stats.log_sum());
       map_row(0, x.cols, y[r], streamed,
               [=](auto at) HWY_ATTR { return hn::Sub(hn::Sub(at.load(row), set(shift)), set(log_sum)); });
