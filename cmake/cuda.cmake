@@ -16,11 +16,11 @@ list(APPEND CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES ${CMAKE_CXX_IMPLICIT_INCLUDE
 find_package(CUDAToolkit 12 REQUIRED)
 
 function(add_cuda_kernels)
-  target_compile_definitions(traincore_flags INTERFACE TC_WITH_CUDA)
+  target_compile_definitions(traincore_device_flags INTERFACE TC_WITH_CUDA)
   # -fmad=false: a product and a sum round as they are written, as on the CPU. fmt 9 and nvcc disagree about constexpr.
-  target_compile_options(traincore_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr
+  target_compile_options(traincore_device_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr
                          -DFMT_USE_CONSTEXPR=1 -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers>)
-  target_link_libraries(traincore_flags INTERFACE CUDA::cudart_static)
+  target_link_libraries(traincore_device_flags INTERFACE CUDA::cudart_static)
   file(GLOB shared CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/traincore/cuda/*.cu ${PROJECT_SOURCE_DIR}/traincore/cuda/*.cpp)
   list(FILTER shared EXCLUDE REGEX "/row_plan\\.cpp$")
   set(hopper ${op_cuda_sources})
@@ -28,11 +28,11 @@ function(add_cuda_kernels)
   set(generic ${op_cuda_sources})
   list(FILTER generic EXCLUDE REGEX "_sm90")
   add_library(traincore_cuda_objects OBJECT ${shared} ${generic})
-  target_link_libraries(traincore_cuda_objects PRIVATE traincore_flags)
+  target_link_libraries(traincore_cuda_objects PRIVATE traincore_device_flags)
   set(objects traincore_cuda_objects)
   if(hopper)
     add_library(traincore_sm90_objects OBJECT ${hopper})
-    target_link_libraries(traincore_sm90_objects PRIVATE traincore_flags)
+    target_link_libraries(traincore_sm90_objects PRIVATE traincore_device_flags)
     set_target_properties(traincore_sm90_objects PROPERTIES CUDA_ARCHITECTURES 90a-real)
     list(APPEND objects traincore_sm90_objects)
   endif()
