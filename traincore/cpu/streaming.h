@@ -8,7 +8,11 @@
 
 namespace tc {
 
-inline constexpr int64_t kStreamedBytes = int64_t{8} << 20;
+// A build for tests may set it to 0, so that small tensors go the way of large ones.
+#ifndef TC_STREAMED_BYTES
+#define TC_STREAMED_BYTES (int64_t{8} << 20)
+#endif
+inline constexpr int64_t kStreamedBytes = TC_STREAMED_BYTES;
 
 // Of an output written once in this pass; in place of one of `inputs` its lines were just read, and stay.
 inline bool streams(const tc_tensor& out, std::initializer_list<const tc_tensor*> inputs) {

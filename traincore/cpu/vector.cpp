@@ -1,6 +1,7 @@
 #include "traincore/cpu/vector.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "traincore/core/dispatch.h"
 #include "traincore/core/view.h"
@@ -24,6 +25,14 @@ void widen_bf16(const bf16* from, int64_t n, float* to) { convert(from, n, to); 
 void widen_f16(const f16* from, int64_t n, float* to) { convert(from, n, to); }
 void narrow_bf16(const float* from, int64_t n, bf16* to) { convert(from, n, to); }
 void narrow_f16(const float* from, int64_t n, f16* to) { convert(from, n, to); }
+void stream_bytes(const uint8_t* from, size_t bytes, uint8_t* to) {
+  const hn::ScalableTag<uint8_t> d;
+  const size_t step = hn::Lanes(d);
+  size_t i = std::min(bytes, -reinterpret_cast<uintptr_t>(to) % step);
+  std::memcpy(to, from, i);
+  for (; i + step <= bytes; i += step) hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  std::memcpy(to + i, from + i, bytes - i);
+}
 void add_f32(const float* from, int64_t n, float* to) {
   for_row(n, [&](auto at) HWY_ATTR { at.store(to, hn::Add(at.load(to), at.load(from))); });
 }
@@ -38,7 +47,12 @@ HWY_EXPORT(widen_bf16);
 HWY_EXPORT(widen_f16);
 HWY_EXPORT(narrow_bf16);
 HWY_EXPORT(narrow_f16);
+HWY_EXPORT(stream_bytes);
 HWY_EXPORT(add_f32);
+
+void stream(const void* from, size_t bytes, void* to) {
+  HWY_DYNAMIC_DISPATCH(stream_bytes)(static_cast<const uint8_t*>(from), bytes, static_cast<uint8_t*>(to));
+}
 
 void widen(int32_t dtype, const void* from, int64_t n, float* to) {
   switch (dtype) {

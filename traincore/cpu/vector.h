@@ -1,5 +1,6 @@
 // [cols] vectors (weights, biases and their gradients) whose dtype is known only at run time: one dispatch a call.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
 #include "traincore/core/types.h"
@@ -9,6 +10,9 @@ namespace tc {
 // n elements of `dtype` (f32, bf16 or f16) to f32, and back by rounding to nearest even.
 void widen(int32_t dtype, const void* from, int64_t n, float* to);
 void narrow(int32_t dtype, const float* from, int64_t n, void* to);
+
+// Copies past the caches (cpu/streaming.h says when). The two must not overlap.
+void stream(const void* from, size_t bytes, void* to);
 
 // The elements of a contiguous vector as f32: its own memory if it is f32, else `scratch`, filled with its
 // element_count values. NULL for an absent vector.

@@ -6,6 +6,7 @@
 #include "traincore/core/dispatch.h"
 #include "traincore/cpu/elements.h"
 #include "traincore/cpu/rows-inl.h"
+#include "traincore/cpu/streaming.h"
 #include "traincore/ops/add/plan.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,8 +25,10 @@ void sum_dense(const tcx_add_args& args, const tc_exec& exec, Weights weights) {
   const auto* a = static_cast<const T*>(args.a.data);
   const auto* b = static_cast<const T*>(args.b.data);
   auto* y = static_cast<T*>(args.y.data);
-  parallel_chunks(element_count(args.y), exec.threads, [&](int64_t first, int64_t n) HWY_ATTR {
-    for_row(n, [&](auto at) HWY_ATTR { at.store(y + first, weights(at.load(a + first), at.load(b + first))); });
+  const int64_t n = element_count(args.y);
+  const bool streamed = streams(args.y, {&args.a, &args.b});
+  parallel_blocks(n, rows_per_block(n, 1), exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
+    map_row(begin, end, y, streamed, [=](auto at) HWY_ATTR { return weights(at.load(a), at.load(b)); });
   });
 }
 

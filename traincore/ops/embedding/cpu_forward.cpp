@@ -3,6 +3,8 @@
 
 #include "traincore/core/dispatch.h"
 #include "traincore/cpu/parallel.h"
+#include "traincore/cpu/streaming.h"
+#include "traincore/cpu/vector.h"
 #include "traincore/ops/embedding/plan.h"
 
 namespace tc::ops::embedding {
@@ -13,8 +15,11 @@ void forward_cpu(const tcx_embedding_forward_args& a, const tc_exec& exec) {
   with_type(FloatTypes{}, a.weight.dtype, [&]<class T>() {
     const auto weight = rows_of<const T>(a.weight);
     const auto y = rows_of<T>(a.y);
+    const size_t bytes = static_cast<size_t>(y.cols) * sizeof(T);
+    const bool streamed = streams(a.y, {});
     parallel_blocks(y.count, rows_per_block(y.count, y.cols), exec.threads, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) std::memcpy(y[r], weight[ids[r]], static_cast<size_t>(y.cols) * sizeof(T));
+      for (int64_t r = begin; r < end; ++r)
+        streamed ? stream(weight[ids[r]], bytes, y[r]) : void(std::memcpy(y[r], weight[ids[r]], bytes));
     });
   });
 }

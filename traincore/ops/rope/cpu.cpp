@@ -78,7 +78,9 @@ HWY_INLINE void turn_halves(Angles::Row angles, int64_t half, int64_t first, int
 template <class T>
 HWY_INLINE void turn_interleaved(Angles::Row angles, int64_t first, int64_t n, const T* x, T* y, bool streamed) {
   const T* const x1 = x + 2 * first;
-  map_row(0, 2 * n, y + 2 * first, streamed, [=](auto at) HWY_ATTR {
+  T* const y1 = y + 2 * first;
+  const bool in_pairs = elements_to_boundary(y1) % 2 == 0;  // else vectors that start on a boundary would part them
+  map_row(0, 2 * n, y1, streamed && in_pairs, [=](auto at) HWY_ATTR {
     const V v = at.load(x1), partner = hn::Reverse2(F32(), v);
     return hn::MulAdd(partner, at.load(angles.sin), hn::Mul(v, at.load(angles.cos)));
   });
