@@ -95,8 +95,8 @@ HWY_INLINE HWY_FLATTEN void map_exponentials(const SoftmaxStats& stats, const Ex
   }
   for (int64_t begin = 0; begin < n; begin += kSoftmaxBlock) {
     // Shifts only rise, but for that of a row of nothing but -inf so far, whose exponentials are 0.
-    const float rise = std::exp(kept.shifts()[begin / kSoftmaxBlock] - stats.shift);
-    const V scale = set(std::min(1.0f, rise));
+    const float then = kept.shifts()[begin / kSoftmaxBlock];
+    const V scale = set(then == stats.shift ? 1.0f : std::min(1.0f, std::exp(then - stats.shift)));
     const float* const values = kept.values();
     map_row(begin, std::min(n, begin + kSoftmaxBlock), y, streamed,
             [=](auto at) HWY_ATTR HWY_FLATTEN { return f(at, hn::Mul(at.load(values), scale)); });
