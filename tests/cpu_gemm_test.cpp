@@ -129,9 +129,10 @@ void expect_right(const Problem& p) {
 }
 
 TEST(Gemm, AnyShapeAndTransposition) {
-  const int64_t shapes[][3] = {{1, 1, 1},     {1, 7, 5},       {6, 1, 9},      {2, 3, 1},
-                               {17, 31, 33},  {63, 65, 129},   {8, 100, 96},   {129, 64, 257},
-                               {33, 70, 511}, {513, 257, 100}, {30, 300, 513}, {260, 67, 1025}};
+  const int64_t shapes[][3] = {{1, 1, 1},       {1, 7, 5},       {6, 1, 9},      {2, 3, 1},
+                               {17, 31, 33},    {63, 65, 129},   {8, 100, 96},   {129, 64, 257},
+                               {33, 70, 511},   {513, 257, 100}, {30, 300, 513}, {260, 67, 1025},
+                               {400, 390, 530}, {1, 70, 5000},   {70, 1, 5000},  {1, 300, 64}};
   for (const auto& s : shapes)
     for (const Order a : {Order::rows, Order::columns})
       for (const Order b : {Order::rows, Order::columns}) expect_right({s[0], s[1], s[2], a, b});

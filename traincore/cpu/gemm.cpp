@@ -55,22 +55,30 @@ Panel pack(const GemmInput& x, int64_t row, int64_t col, int64_t rows, int64_t c
   return {to, stride, transposed ? 'T' : 'N'};
 }
 
-// Whether oneDNN can read a block where it lies, and at full speed: f32, and K runs along memory.
-bool readable(int32_t dtype, int64_t k_stride, int64_t other_stride, int64_t k) {
-  return dtype == TC_DTYPE_F32 && k_stride == 1 && other_stride >= k;
+// A block where it lies, if oneDNN can read it there: f32, with rows or columns contiguous.
+bool readable(const GemmInput& x, int64_t row, int64_t col, int64_t rows, int64_t cols, Panel& panel) {
+  const bool by_rows = x.col_stride == 1 && x.row_stride >= cols,
+             by_columns = x.row_stride == 1 && x.col_stride >= rows;
+  if (x.dtype != TC_DTYPE_F32 || !(by_rows || by_columns)) return false;
+  panel.data = static_cast<const float*>(x.data) + row * x.row_stride + col * x.col_stride;
+  panel.stride = by_rows ? x.row_stride : x.col_stride;
+  panel.transposed = by_rows ? 'N' : 'T';
+  return true;
 }
 
-Panel panel_of_a(const GemmInput& a, int64_t row, int64_t k, int64_t rows, int64_t size, float* to) {
-  if (!readable(a.dtype, a.col_stride, a.row_stride, size)) return pack(a, row, k, rows, size, to);
-  return {static_cast<const float*>(a.data) + row * a.row_stride + k, a.row_stride, 'N'};
-}
-
-// B is copied even so where enough rows of A meet it to pay for that: oneDNN reads it once for every few rows.
-Panel panel_of_b(const GemmInput& b, int64_t k, int64_t col, int64_t size, int64_t cols, int64_t rows_of_a, float* to) {
-  constexpr int64_t kFewRows = 32;
-  if (rows_of_a > kFewRows || !readable(b.dtype, b.row_stride, b.col_stride, size))
-    return pack(b, k, col, size, cols, to);
-  return {static_cast<const float*>(b.data) + k + col * b.col_stride, b.col_stride, 'T'};
+// A and B of a tile over [k, k + size). They are copied where oneDNN reads them slowly as they lie, unless too few rows
+// or columns of the tile meet them to pay for that.
+struct Panels {
+  Panel a, b;
+};
+Panels panels_of(const Gemm& gemm, const GemmTile& t, int64_t k, int64_t size, float* packed_a, float* packed_b) {
+  constexpr int64_t kFew = 64;
+  const bool few = std::min(t.rows, t.cols) <= kFew;
+  Panels p;
+  if (!readable(gemm.a, t.row, k, t.rows, size, p.a) || (p.a.transposed == 'T' && !few))
+    p.a = pack(gemm.a, t.row, k, t.rows, size, packed_a);
+  if (!few || !readable(gemm.b, k, t.col, size, t.cols, p.b)) p.b = pack(gemm.b, k, t.col, size, t.cols, packed_b);
+  return p;
 }
 
 void multiply(const GemmTile& c, int64_t k, float alpha, const Panel& a, const Panel& b, float beta) {
@@ -109,9 +117,8 @@ void sum_k(const Call& call, const GemmTile& t, int64_t begin, int64_t end, floa
   float* const packed_b = packed_a + panel_size(call.plan.tile_m, call.plan.panel_k);
   for (int64_t k = begin; k < end; k += call.plan.panel_k) {
     const int64_t size = std::min(call.plan.panel_k, end - k);
-    const Panel a = panel_of_a(call.gemm.a, t.row, k, t.rows, size, packed_a);
-    const Panel b = panel_of_b(call.gemm.b, k, t.col, size, t.cols, t.rows, packed_b);
-    multiply(t, size, call.gemm.alpha, a, b, k == begin ? beta : 1);
+    const Panels p = panels_of(call.gemm, t, k, size, packed_a, packed_b);
+    multiply(t, size, call.gemm.alpha, p.a, p.b, k == begin ? beta : 1);
   }
 }
 
@@ -174,7 +181,8 @@ void run_parts(const Call& call) {
 
 GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k) {
   if (m == 0 || n == 0) return {};
-  constexpr int64_t kEnough = 16;  // tiles, for the threads of a socket
+  constexpr int64_t kEnough = 16;       // tiles, for the threads of a socket
+  constexpr double kFewProducts = 1e5;  // that are not worth a tile of their own
   constexpr struct {
     int64_t m, n;
   } kTiles[] = {{512, 256}, {256, 128}, {128, 128}, {64, 64}};  // larger ones pack less
@@ -183,12 +191,14 @@ GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k) {
     p.tile_m = even_tile(m, tile.m), p.tile_n = even_tile(n, tile.n);
     p.tiles_n = blocks(n, p.tile_n);
     p.tiles = blocks(m, p.tile_m) * p.tiles_n;
-    if (p.tiles >= kEnough) break;
+    const double products = static_cast<double>(p.tile_m) * static_cast<double>(p.tile_n) * static_cast<double>(k);
+    if (p.tiles >= kEnough || products < 2 * kFewProducts) break;
   }
   constexpr int64_t kPanel = 512;  // one of A and one of B fit the second-level cache
   constexpr int64_t kMinPart = 4 * kPanel;
   const int64_t wanted = p.tiles < kEnough / 2 ? std::clamp<int64_t>(k / kMinPart, 1, kEnough / p.tiles) : 1;
-  p.panel_k = std::min(k, kPanel);
+  const bool vector = p.tile_m == 1 || p.tile_n == 1;
+  p.panel_k = std::min(k, vector ? kMinPart : kPanel);
   p.part_k = round_up(blocks(k, wanted), kPanel);
   p.parts = k > 0 ? blocks(k, p.part_k) : 1;
   return p;
