@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -92,6 +93,28 @@ class Tool(unittest.TestCase):
             self.assertIn("<svg", html)
             self.assertNotIn("http", html)
         self.refuse("cannot write --html", "bench", "rmsnorm", "--html", "/nowhere/bench.html")
+
+    def test_training_occupies_what_it_says(self):
+        for dtype, bytes_of_states in (("f32", 16), ("bf16", 18)):
+            with self.subTest(dtype=dtype), tempfile.TemporaryDirectory() as folder:
+                data = os.path.join(folder, "data.txt")
+                with open(data, "w") as file:
+                    file.write("All work and no play makes Jack a dull boy.\n" * 500)
+                settings = {"train.dtype": dtype, "train.out": os.path.join(folder, "run"), "train.steps": 2, "optim.warmup": 0, "train.threads": 2,
+                            "train.batch": 4, "train.micro_batch": 4, "model.context": 128, "model.dim": 512,
+                            "model.ffn": 1408, "model.vocab": 20000, "sample.tokens": 4}
+                words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+                with open(os.path.join(folder, "log"), "w+") as log:
+                    process = subprocess.Popen([TOOL, "train", "--preset", "tiny", "--data", data, *words], stdout=log)
+                    _, status, usage = os.wait4(process.pid, 0)
+                    process.returncode = os.waitstatus_to_exitcode(status)
+                    log.seek(0)
+                    text = log.read()
+                self.assertEqual(process.returncode, 0, text)
+                said = float(re.search(r"memory  ([0-9.]+) GB at most", text)[1]) * 1e9
+                self.assertIn(f"({bytes_of_states} bytes a parameter)", text)
+                self.assertLessEqual(usage.ru_maxrss * 1024, said)
+                self.assertGreater(usage.ru_maxrss * 1024, 0.85 * said)
 
     def test_bad_use_is_one_sentence(self):
         for command in ("check", "bench", "ops", "explain"):

@@ -152,9 +152,7 @@ void Decoder::mlp_backward(const LayerWeights& w, const LayerWeights& d, const A
                 w.mlp_norm, d.mlp_norm, exec_);
 }
 
-void Decoder::attention_backward(const LayerWeights& w, const LayerWeights& d, const Activations& a,
-                                 const LayerActivations& l) const {
-  linear_backward(a.dhidden, l.attended, w.attention_out, a.dattended, d.attention_out, exec_);
+tcx_attention_backward_args Decoder::attention_gradient(const Activations& a, const LayerActivations& l) const {
   const Heads h = heads_of(model_, l.qkv, a.batch, a.time), dh = heads_of(model_, a.dqkv, a.batch, a.time);
   auto args = tcx_attention_backward_args_default();
   args.q = h.q;
@@ -168,11 +166,25 @@ void Decoder::attention_backward(const LayerWeights& w, const LayerWeights& d, c
   args.dk = dh.k;
   args.dv = dh.v;
   args.causal = 1;
-  tc::attention_backward(args, exec_);
-  rotate_backward(dh, rope_, exec_);
+  return args;
+}
+
+void Decoder::attention_backward(const LayerWeights& w, const LayerWeights& d, const Activations& a,
+                                 const LayerActivations& l) const {
+  linear_backward(a.dhidden, l.attended, w.attention_out, a.dattended, d.attention_out, exec_);
+  tc::attention_backward(attention_gradient(a, l), exec_);
+  rotate_backward(heads_of(model_, a.dqkv, a.batch, a.time), rope_, exec_);
   linear_backward(a.dqkv, l.normed, w.qkv, a.dnormed, d.qkv, exec_);
   norm_backward({.dy = a.dnormed, .x = l.input, .rstd = l.rstd, .arriving = a.dhidden, .dx = a.dhidden},
                 w.attention_norm, d.attention_norm, exec_);
+}
+
+size_t Decoder::scratch_bytes(const Activations& a) const {
+  size_t attention = 0;
+  const auto args = attention_gradient(a, a.layers[0]);
+  const tc_status_t status = tcx_attention_backward_workspace(&args, &exec_, &attention);
+  if (status != TC_OK) throw Error(status, tc_last_error());
+  return attention + static_cast<size_t>(a.batch * a.time + model_.vocab) * sizeof(int64_t);  // of embedding's backward
 }
 
 void Decoder::backward(const Activations& a, const Weights& gradients) const {

@@ -3,6 +3,7 @@
 //   h = embedding(tokens);  per layer: h += attention(rope(norm(h) Wqkv)) Wo;  h += (silu(norm(h) Wg) * norm(h) Wu) Wd
 //   logits = norm(h) head^T
 #pragma once
+#include "traincore/ops/attention/attention.h"
 #include "traincore/train/weights.h"
 
 namespace tc::train {
@@ -47,6 +48,8 @@ class Decoder {
   void forward(const Activations& a) const;
   // logits, targets, normalizer -> loss, valid; with `gradient`, logits become their own gradient.
   void loss(const Activations& a, bool gradient) const;
+  // The workspaces of the ops of both passes, in bytes.
+  size_t scratch_bytes(const Activations& a) const;
   // The gradient in a.logits -> every parameter's gradient, added to `gradients` (f32).
   void backward(const Activations& a, const Weights& gradients) const;
 
@@ -55,6 +58,7 @@ class Decoder {
   void mlp_forward(const LayerWeights& w, const Activations& a, const LayerActivations& l) const;
   void mlp_backward(const LayerWeights& w, const LayerWeights& d, const Activations& a,
                     const LayerActivations& l) const;
+  tcx_attention_backward_args attention_gradient(const Activations& a, const LayerActivations& l) const;
   void attention_backward(const LayerWeights& w, const LayerWeights& d, const Activations& a,
                           const LayerActivations& l) const;
 

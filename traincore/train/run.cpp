@@ -45,7 +45,7 @@ void make_folder(const std::string& path) {
           error ? error.message() : "a file is there");
 }
 
-std::string gigabytes(size_t bytes) { return fmt::format("{:.2f} GB", static_cast<double>(bytes) * 1e-9); }
+std::string gigabytes(size_t bytes) { return fmt::format("{:.3f} GB", static_cast<double>(bytes) * 1e-9); }
 
 void describe(const TrainConfig& config, const Trainer& trainer) {
   const ModelConfig& m = config.model;
@@ -54,8 +54,10 @@ void describe(const TrainConfig& config, const Trainer& trainer) {
       "{}\n",
       short_number(static_cast<double>(parameter_count(m))), m.layers, m.dim, m.heads, m.kv_heads, m.head_dim, m.ffn,
       m.vocab, m.context, config.train.dtype);
-  fmt::print("memory  {} of weights, gradients and optimizer state, {} of activations\n",
-             gigabytes(trainer.state_bytes()), gigabytes(trainer.activation_bytes()));
+  const MemoryPlan& memory = trainer.memory_plan();
+  fmt::print("memory  {} at most: {} of states ({} bytes a parameter), {} of activations, {} for all else\n",
+             gigabytes(memory.peak()), gigabytes(memory.states), memory.states / parameter_count(m),
+             gigabytes(memory.activations), gigabytes(memory.others));
   fmt::print("steps   {} of {} sequences ({} at a time), {} tokens each\n", config.train.steps, config.train.batch,
              config.train.micro_batch, config.train.batch * m.context);
   if (!trainer.data_note().empty()) fmt::print("data    {}\n", trainer.data_note());
@@ -108,6 +110,7 @@ void run_training(TrainConfig config, bool resume) {
   describe(config, trainer);
   if (from) fmt::print("resume  {} at step {}\n", from->folder(), trainer.steps_done());
   train_steps(config, trainer);
+  trainer.release_activations();
   fmt::print("{}\n", draw_loss(config.train.out));
   tc_exec exec = tc_exec_default();
   exec.threads = static_cast<int32_t>(config.train.threads);

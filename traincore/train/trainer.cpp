@@ -1,8 +1,12 @@
 #include "traincore/train/trainer.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <limits>
+#include <thread>
 
 #include "traincore/core/fail.h"
 #include "traincore/core/view.h"
@@ -28,6 +32,14 @@ void fill_all(const std::vector<tc_tensor>& tensors, double value, const tc_exec
     args.value = value;
     fill(args, exec);
   }
+}
+
+// What this process occupies of the memory now.
+size_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  size_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
 // Matrices and gains in one list: the order in which the gradient's norm is summed.
@@ -99,11 +111,15 @@ Trainer::Trainer(const TrainConfig& config, const Tokenizer& tokenizer, const Ch
       sampler_(split_.train, config.model.context, static_cast<uint64_t>(config.train.seed)),
       decoder_(config_.model, states_.weights, rope_, exec_) {
   exec_.threads = static_cast<int32_t>(config.train.threads);
+  memory_plan_.others = resident_bytes();
   std::tie(state_memory_, states_) = allocate([&](Arena& arena) { return carve_states(config_.model, dtype_, arena); });
   std::tie(activation_memory_, activations_) = allocate([&](Arena& arena) {
     rope_ = carve_rope_tables(config_.model, arena);
     return carve_activations(config_.model, dtype_, config_.train.micro_batch, config_.model.context, arena);
   });
+  memory_plan_.states = state_memory_.bytes();
+  memory_plan_.activations = activation_memory_.bytes();
+  memory_plan_.others += scratch_bytes();
   fill_rope_tables(config_.model, rope_);
   state_.config = config_;
   state_.data_tokens = tokens_.size();
@@ -112,6 +128,13 @@ Trainer::Trainer(const TrainConfig& config, const Tokenizer& tokenizer, const Ch
   else
     initialise(config_.model, config_.train.seed, states_.masters);
   refresh_weights();
+}
+
+size_t Trainer::scratch_bytes() const {
+  constexpr size_t kThread = 8 << 20;    // tiles and panels of a product, oneDNN's copies of them, a stack
+  constexpr size_t kProgram = 32 << 20;  // code, the kernels that oneDNN makes, what a step allocates in small pieces
+  const size_t threads = exec_.threads > 0 ? exec_.threads : std::thread::hardware_concurrency();
+  return decoder_.scratch_bytes(activations_) + threads * kThread + kProgram;
 }
 
 void Trainer::load(const Checkpoint& from) {

@@ -22,6 +22,14 @@ int32_t dtype_of_run(const RunConfig& run);
 // N(0, 0.02^2), the projections back into the residual stream narrower by sqrt(2 layers); gains 1. Pure in the seed.
 void initialise(const ModelConfig& model, int64_t seed, const Weights& masters);
 
+// What a run that trains occupies, in bytes. A checkpoint that is resumed is read through the page cache besides.
+struct MemoryPlan {
+  size_t states;       // parameters, gradients and moments
+  size_t activations;  // of a micro-batch, and their gradients
+  size_t others;       // the most that the program, the tokens and the scratch of the threads take
+  size_t peak() const { return states + activations + others; }
+};
+
 // A step met a number that is not finite. The weights are as before that step.
 struct NonFinite : Error {
   using Error::Error;
@@ -41,11 +49,13 @@ class Trainer {
 
   int64_t steps_done() const { return state_.step; }
   const States& states() const { return states_; }
-  size_t state_bytes() const { return state_memory_.bytes(); }
-  size_t activation_bytes() const { return activation_memory_.bytes(); }
+  const MemoryPlan& memory_plan() const { return memory_plan_; }
+  // Gives back the memory of the activations; no step and no evaluation may follow.
+  void release_activations() { activation_memory_ = {}; }
   const std::string& data_note() const { return split_.note; }
 
  private:
+  size_t scratch_bytes() const;
   void load(const Checkpoint& from);
   void refresh_weights();
   double accumulate_gradients();
@@ -68,6 +78,7 @@ class Trainer {
   Activations activations_;
   RopeTables rope_;
   Decoder decoder_;
+  MemoryPlan memory_plan_;
   std::string last_saved_;
   float clip_factor_ = 1;
 };
