@@ -56,6 +56,13 @@ void run_verify(const std::string& folder, bool json) {
   if (!v.problems.empty()) throw Exit{kFailed};
 }
 
+void print_logits(const std::string& folder, const std::vector<int32_t>& tokens) {
+  const train::Logits found = train::logits_of(folder, tokens);
+  const auto vocab = static_cast<size_t>(found.vocab);
+  for (size_t i = 0; i < tokens.size(); ++i)
+    fmt::print("{}\n", fmt::join(std::span(found.values).subspan(i * vocab, vocab), " "));
+}
+
 }  // namespace
 
 void add_train(CLI::App& app) {
@@ -107,6 +114,12 @@ void add_checkpoint(CLI::App& app) {
   verify->add_option("folder", *folder, "a checkpoint, e.g. runs/demo/latest")->required();
   verify->add_flag("--json", *json, "for machines");
   verify->callback([folder, json] { run_verify(*folder, *json); });
+  auto* logits = command->add_subcommand(
+      "logits", "Print what a model answers to tokens, a line for each, to hold against another implementation");
+  auto tokens = std::make_shared<std::vector<int32_t>>();
+  logits->add_option("folder", *folder, "a run, a checkpoint, or a Hugging Face Llama folder")->required();
+  logits->add_option("--tokens", *tokens, "ids, e.g. --tokens 5 17 3")->required();
+  logits->callback([folder, tokens] { print_logits(*folder, *tokens); });
 }
 
 }  // namespace tc::cli

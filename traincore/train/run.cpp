@@ -96,6 +96,25 @@ std::string continuation(Generator& generator, const Tokenizer& tokenizer, const
   return sample.prompt + tokenizer.decode(generator.generate(prompt, sample, static_cast<uint64_t>(seed)));
 }
 
+// A checkpoint with its weights in memory, in their own dtype.
+struct LoadedModel {
+  Checkpoint checkpoint;
+  int32_t dtype;
+  Memory memory;
+  Weights weights;
+};
+
+LoadedModel load_model(const std::string& folder, const tc_exec& exec) {
+  std::vector<std::string> skipped;
+  Checkpoint checkpoint = open_model(folder, skipped);
+  for (const std::string& sentence : skipped) fmt::print(stderr, "passed over: {}\n", sentence);
+  const int32_t dtype = checkpoint.weight("model.norm.weight").dtype;
+  auto [memory, weights] = allocate([&](Arena& arena) { return carve_weights(checkpoint.model(), dtype, arena); });
+  for (const NamedTensor& t : named_weights(checkpoint.model(), weights))
+    convert(checkpoint.weight(t.name), t.tensor, exec);
+  return {std::move(checkpoint), dtype, std::move(memory), std::move(weights)};
+}
+
 }  // namespace
 
 void run_training(TrainConfig config, bool resume) {
@@ -119,21 +138,39 @@ void run_training(TrainConfig config, bool resume) {
 }
 
 std::string sample_text(const SampleRequest& request) {
-  std::vector<std::string> skipped;
-  const Checkpoint checkpoint = open_model(request.folder, skipped);
-  for (const std::string& sentence : skipped) fmt::print(stderr, "passed over: {}\n", sentence);
-  const std::unique_ptr<Tokenizer> tokenizer =
-      request.tokenizer.empty() ? checkpoint.tokenizer() : make_tokenizer(request.tokenizer);
-  const ModelConfig& model = checkpoint.model();
-  require(model.vocab >= tokenizer->vocab(), "{}: the model has {} tokens, but the tokenizer {}; give --tokenizer",
-          checkpoint.folder(), model.vocab, tokenizer->vocab());
   tc_exec exec = tc_exec_default();
   exec.threads = static_cast<int32_t>(request.threads);
-  const int32_t dtype = checkpoint.weight("model.norm.weight").dtype;
-  const auto [memory, weights] = allocate([&](Arena& arena) { return carve_weights(model, dtype, arena); });
-  for (const NamedTensor& t : named_weights(model, weights)) convert(checkpoint.weight(t.name), t.tensor, exec);
-  Generator generator(model, weights, dtype, exec);
+  const LoadedModel loaded = load_model(request.folder, exec);
+  const std::unique_ptr<Tokenizer> tokenizer =
+      request.tokenizer.empty() ? loaded.checkpoint.tokenizer() : make_tokenizer(request.tokenizer);
+  const ModelConfig& model = loaded.checkpoint.model();
+  require(model.vocab >= tokenizer->vocab(), "{}: the model has {} tokens, but the tokenizer {}; give --tokenizer",
+          loaded.checkpoint.folder(), model.vocab, tokenizer->vocab());
+  Generator generator(model, loaded.weights, loaded.dtype, exec);
   return continuation(generator, *tokenizer, request.sample, request.seed);
+}
+
+Logits logits_of(const std::string& folder, std::span<const int32_t> tokens) {
+  const tc_exec exec = tc_exec_default();
+  const LoadedModel loaded = load_model(folder, exec);
+  const ModelConfig& model = loaded.checkpoint.model();
+  const auto count = static_cast<int64_t>(tokens.size());
+  require(count > 0 && count <= model.context, "{} tokens are given, but this model takes 1 to {}", count,
+          model.context);
+  RopeTables rope;
+  const auto [memory, a] = allocate([&](Arena& arena) {
+    rope = carve_rope_tables(model, arena);
+    return carve_activations(model, loaded.dtype, 1, count, arena);
+  });
+  fill_rope_tables(model, rope);
+  std::copy(tokens.begin(), tokens.end(), static_cast<int32_t*>(a.tokens.data));
+  Decoder(model, loaded.weights, rope, exec).forward(a);
+  Logits found{.vocab = model.vocab, .values = std::vector<float>(tokens.size() * static_cast<size_t>(model.vocab))};
+  tc_tensor wide = a.logits;
+  wide.data = found.values.data();
+  wide.dtype = TC_DTYPE_F32;
+  convert(a.logits, wide, exec);
+  return found;
 }
 
 }  // namespace tc::train

@@ -1,6 +1,8 @@
 // The main job: train until the steps are done, telling how it goes, saving as it goes.
 #pragma once
+#include <span>
 #include <string>
+#include <vector>
 
 #include "traincore/train/config.h"
 
@@ -21,5 +23,12 @@ struct SampleRequest {
   int64_t threads = 0;
 };
 std::string sample_text(const SampleRequest& request);
+
+// What a model, found as above, answers to `tokens`: row i holds the logits of the token that follows tokens[0 .. i].
+struct Logits {
+  int64_t vocab = 0;
+  std::vector<float> values;  // [tokens, vocab]
+};
+Logits logits_of(const std::string& folder, std::span<const int32_t> tokens);
 
 }  // namespace tc::train
