@@ -40,6 +40,10 @@ def train(net, device):
         optimizer.zero_grad()
         torch.nn.functional.mse_loss(net(x[rows]), y[rows]).backward()
         optimizer.step()
+
+
+def mean_error(net, device):
+    x, y = data(device)
     with torch.no_grad():
         return torch.nn.functional.mse_loss(net(x[STEPS * ROWS :]), y[STEPS * ROWS :]).item()
 
@@ -57,12 +61,13 @@ def test_a_network_trains_as_in_plain_torch(device):
     for a, b in zip(*grads):
         assert float((a - b).abs().max()) <= 1e-6
     tc.calls.reset()
-    mse = train(one, device)
-    counted = tc.calls.counts()
-    for name in ("rmsnorm", "activation"):
-        assert counted[(name, f"{name}_forward", device)] == STEPS + 1  # and the test
-        assert counted[(name, f"{name}_backward", device)] == STEPS
-    assert mse == pytest.approx(train(other, device), rel=1e-4)
+    train(one, device)
+    passes = [
+        (op, f"{op}_{direction}", device) for op in ("rmsnorm", "activation") for direction in ("forward", "backward")
+    ]
+    assert tc.calls.counts() == dict.fromkeys(passes, STEPS)
+    train(other, device)
+    assert mean_error(one, device) == pytest.approx(mean_error(other, device), rel=1e-4)
     saved = io.BytesIO()
     torch.save(one.state_dict(), saved)
     saved.seek(0)
@@ -205,12 +210,49 @@ def test_adamw_refusals():
         tct.AdamW(embedding.parameters()).step()
 
 
+NORMS = {
+    "RMSNorm": ((7,), {}), "RMSNorm of two": (((5, 7),), {}), "RMSNorm without weight": ((7, 1e-5, False), {}),
+    "LayerNorm": ((7,), {}), "LayerNorm of two": (((5, 7), 1e-3), {}), "LayerNorm without weight": (((5, 7), 1e-5, False), {}),
+    "LayerNorm without bias": ((7,), {"bias": False}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_are_torchs(name):
+    """The same arguments, the same state_dict, the same answer."""
+    given, options = NORMS[name]
+    kind = name.split()[0]
+    if kind == "RMSNorm":
+        given = (given[0], 1e-6, *given[2:])  # torch's own default follows the dtype
+    one, other = getattr(tct, kind)(*given, **options), getattr(torch.nn, kind)(*given, **options)
+    for p in other.parameters():
+        torch.nn.init.normal_(p)
+    one.load_state_dict(other.state_dict())
+    assert list(one.state_dict()) == list(other.state_dict())
+    x = randn("cpu", 3, 5, 7)
+    assert error(one(x), other(x)) < 1e-6
+    with pytest.raises(ValueError, match=f"{kind}: x has shape"):
+        one(x[..., :6])
+
+
 def test_modules_have_the_state_of_what_they_replace():
-    assert list(tct.LayerNorm(4).state_dict()) == list(torch.nn.LayerNorm(4).state_dict())
-    assert list(tct.LayerNorm(4, bias=False).state_dict()) == list(torch.nn.LayerNorm(4, bias=False).state_dict())
-    assert list(tct.GatedMLP(4, 6).state_dict()) == ["gate_proj.weight", "up_proj.weight", "down_proj.weight"]
-    mlp, x = tct.GatedMLP(4, 6), randn("cpu", 3, 4)
-    expected = mlp.down_proj(torch.nn.functional.silu(mlp.gate_proj(x)) * mlp.up_proj(x))
-    assert error(mlp(x), expected) < 1e-6
-    loss = tct.CrossEntropyLoss(label_smoothing=0.1)(x, torch.tensor([0, 1, 2]))
-    assert error(loss, torch.nn.functional.cross_entropy(x, torch.tensor([0, 1, 2]), label_smoothing=0.1)) < 1e-6
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+    config = llama.LlamaConfig(hidden_size=4, intermediate_size=6, num_attention_heads=1)
+    for one, other in (
+        (tct.GatedMLP(4, 6), llama.LlamaMLP(config)),
+        (tct.RMSNorm(4, rounding="before_weight"), llama.LlamaRMSNorm(4)),
+    ):
+        one.load_state_dict(other.state_dict())
+        assert list(one.state_dict()) == list(other.state_dict())
+        x = randn("cpu", 3, 4)
+        assert error(one(x), other(x)) < 1e-6
+
+
+def test_a_loss_moves_with_its_weight():
+    logits, target, weight = randn("cpu", 3, 4), torch.tensor([0, 1, 2]), torch.tensor([1.0, 2, 3, 4])
+    for options in ({"label_smoothing": 0.1}, {"weight": weight}, {"ignore_index": 1, "reduction": "sum"}):
+        one, other = tct.CrossEntropyLoss(**options), torch.nn.CrossEntropyLoss(**options)
+        assert list(one.state_dict()) == list(other.state_dict())
+        assert error(one(logits, target), other(logits, target)) < 1e-6
+    with pytest.raises(TypeError, match="smoothing"):
+        tct.CrossEntropyLoss(smoothing=0.1)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ._define import backward_op, call, forward_op, none_like, rows, statistic_dtype
+from ._define import backward_op, call, forward_op, or_none, rows, statistic_dtype
 
 
 def _options(scale, causal, causal_offset, window_left, window_right, softcap, dropout, seed) -> dict:
@@ -31,12 +31,16 @@ def attention_forward(
     return found.o, found.precise_output, found.row_max, found.row_log_sum
 
 
+def _room(bias, want_dbias: bool, slopes, want_dslopes: bool) -> tuple[Tensor | None, Tensor | None]:
+    """Where the gradients of bias and slopes are written; None where they are not wanted."""
+    return bias.new_empty(bias.shape) if want_dbias else None, slopes.new_empty(slopes.shape) if want_dslopes else None
+
+
 def _attention_backward_fake(
     do, q, k, v, mask, bias, slopes, precise_output, row_max, row_log_sum, scale, causal, causal_offset, left, right,
     softcap, dropout, seed, want_dbias, want_dslopes,
 ):  # fmt: skip
-    dbias = bias.new_empty(bias.shape) if want_dbias else none_like(q)
-    dslopes = slopes.new_empty(slopes.shape) if want_dslopes else none_like(q)
+    dbias, dslopes = (or_none(room, q) for room in _room(bias, want_dbias, slopes, want_dslopes))
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), dbias, dslopes
 
 
@@ -46,20 +50,14 @@ def attention_backward(
     precise_output: Tensor, row_max: Tensor, row_log_sum: Tensor, scale: float, causal: bool, causal_offset: int,
     left: int, right: int, softcap: float, dropout: float, seed: int, want_dbias: bool, want_dslopes: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    definition = q.dtype is torch.float64
-    wishes = {}
-    if want_dbias:
-        wishes["dbias"] = definition or bias.new_empty(bias.shape)
-    if want_dslopes:
-        wishes["dalibi_slopes"] = definition or slopes.new_empty(slopes.shape)
+    dbias, dslopes = _room(bias, want_dbias, slopes, want_dslopes)
     found = call(
         "attention_backward", q, do=rows(do), q=rows(q), k=rows(k), v=rows(v), mask=rows(mask), bias=rows(bias),
         alibi_slopes=rows(slopes), precise_output=precise_output, row_max=row_max, row_log_sum=row_log_sum,
-        dq=True, dk=True, dv=True, **_options(scale, causal, causal_offset, left, right, softcap, dropout, seed), **wishes,
+        dq=True, dk=True, dv=True, dbias=dbias, dalibi_slopes=dslopes,
+        **_options(scale, causal, causal_offset, left, right, softcap, dropout, seed),
     )  # fmt: skip
-    dbias = none_like(q) if found.dbias is None else found.dbias
-    dslopes = none_like(q) if found.dalibi_slopes is None else found.dalibi_slopes
-    return found.dq, found.dk, found.dv, dbias, dslopes
+    return found.dq, found.dk, found.dv, or_none(found.dbias, q), or_none(found.dalibi_slopes, q)
 
 
 def _attention_setup(ctx, inputs, output):

@@ -7,6 +7,7 @@ it validates the definition, not the kernels, which the tests hold against it.
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 
 from .. import ops, reference
 
@@ -14,10 +15,16 @@ NAMESPACE = "traincore"
 
 
 def call(name: str, first: torch.Tensor, **keywords):
-    """One pass: its kernel, or for float64 on the CPU its definition."""
+    """One pass: its kernel, or for float64 on the CPU its definition, which makes its outputs itself."""
+    if forward_ad._current_level >= 0:  # autograd has no hook for custom ops here, and would take the derivative as 0
+        raise RuntimeError(f"traincore: {name}: forward-mode derivatives are not served; differentiate backwards")
     if first.dtype is not torch.float64 or first.device.type != "cpu":
         return getattr(ops, name)(**keywords)
-    arrays = {k: v.detach().numpy() if isinstance(v, torch.Tensor) else v for k, v in keywords.items()}
+    outputs = {f.name for f in ops.PASSES[name].outputs}
+    arrays = {
+        k: v if not isinstance(v, torch.Tensor) else True if k in outputs else v.detach().numpy()
+        for k, v in keywords.items()
+    }
     found = getattr(reference, name)(**arrays)
     return type(found)(*(torch.from_numpy(np.asarray(a)) if a is not None else None for a in found))
 
@@ -34,9 +41,9 @@ def statistic_dtype(tensor: torch.Tensor) -> torch.dtype:
     return torch.float64 if tensor.dtype is torch.float64 else torch.float32
 
 
-def none_like(tensor: torch.Tensor) -> torch.Tensor:
-    """Stands for an output that was not computed: custom ops return tensors only."""
-    return tensor.new_empty(0)
+def or_none(output: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+    """An output, or what stands for one that is not computed: custom ops return tensors only."""
+    return like.new_empty(0) if output is None else output
 
 
 def _refuse_second_derivative(name: str):

@@ -1,17 +1,15 @@
 """Activations and rotary embedding as custom ops."""
 
-import torch
 from torch import Tensor
 
-from ._define import backward_op, call, forward_op, none_like, rows
-
-
-def _one_dtype(gate: Tensor, up: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    dtype = gate.dtype if up is None else torch.promote_types(gate.dtype, up.dtype)
-    return gate.to(dtype), None if up is None else up.to(dtype)
-
+from ._define import backward_op, call, forward_op, or_none, rows
 
 # Activations --------------------------------------------------------------------------------------------------------
+
+
+def _rows_of(t: Tensor | None) -> Tensor | None:
+    """As rows of at least one dimension."""
+    return None if t is None else rows(t.reshape(t.shape or (1,)))
 
 
 def _activation_fake(gate, up, kind):
@@ -22,27 +20,23 @@ def _activation_fake(gate, up, kind):
 def activation_forward(gate: Tensor, up: Tensor | None, kind: str) -> Tensor:
     if gate.numel() == 0:
         return gate.new_empty(gate.shape)
-    flat, other = (
-        (gate.reshape(1), None if up is None else up.reshape(1)) if gate.dim() == 0 else (rows(gate), rows(up))
-    )
-    return call("activation_forward", gate, gate=flat, up=other, kind=kind).y.reshape(gate.shape)
+    found = call("activation_forward", gate, gate=_rows_of(gate), up=_rows_of(up), kind=kind)
+    return found.y.reshape(gate.shape)
 
 
 def _activation_backward_fake(dy, gate, up, kind):
-    return gate.new_empty(gate.shape), none_like(gate) if up is None else up.new_empty(up.shape)
+    return gate.new_empty(gate.shape), or_none(None if up is None else up.new_empty(up.shape), gate)
 
 
 @backward_op("activation_backward", _activation_backward_fake)
 def activation_backward(dy: Tensor, gate: Tensor, up: Tensor | None, kind: str) -> tuple[Tensor, Tensor]:
     if gate.numel() == 0:
-        return gate.new_empty(gate.shape), none_like(gate) if up is None else up.new_empty(up.shape)
-    shape = gate.shape if gate.dim() else (1,)
-    dy, flat = rows(dy.reshape(shape)), rows(gate.reshape(shape))
-    other = None if up is None else rows(up.reshape(shape))
+        return _activation_backward_fake(dy, gate, up, kind)
     found = call(
-        "activation_backward", gate, dy=dy, gate=flat, up=other, kind=kind, dgate=True, dup=up is not None or None
-    )
-    return found.dgate.reshape(gate.shape), none_like(gate) if up is None else found.dup.reshape(gate.shape)
+        "activation_backward", gate, dy=_rows_of(dy), gate=_rows_of(gate), up=_rows_of(up), kind=kind, dgate=True,
+        dup=up is not None,
+    )  # fmt: skip
+    return found.dgate.reshape(gate.shape), or_none(None if up is None else found.dup.reshape(up.shape), gate)
 
 
 def _activation_setup(ctx, inputs, output):
@@ -63,7 +57,7 @@ activation_forward.register_autograd(_activation_gradient, setup_context=_activa
 
 
 def _rope_fake(q, k, cos, sin, positions, pairing):
-    return q.new_empty(q.shape), none_like(q) if k is None else k.new_empty(k.shape)
+    return q.new_empty(q.shape), or_none(None if k is None else k.new_empty(k.shape), q)
 
 
 @forward_op("rope_forward", _rope_fake)
@@ -72,49 +66,42 @@ def rope_forward(
 ) -> tuple[Tensor, Tensor]:
     found = call(
         "rope_forward", q, q=rows(q), k=rows(k), cos=rows(cos), sin=rows(sin), positions=positions, pairing=pairing,
-        k_out=k is not None or None,
+        k_out=k is not None,
     )  # fmt: skip
-    return found.q_out, none_like(q) if k is None else found.k_out
+    return found.q_out, or_none(found.k_out, q)
 
 
-def _rope_backward_fake(dq_out, dk_out, q, k, cos, sin, positions, pairing, want_tables):
-    dtable = cos.new_empty(cos.shape) if want_tables else none_like(cos)
+def _rope_backward_fake(dq_out, dk_out, q, k, cos, sin, positions, pairing):
+    dcos, dsin = (or_none(None if q is None else table.new_empty(table.shape), dq_out) for table in (cos, sin))
     return (
-        q.new_empty(q.shape), none_like(q) if k is None else k.new_empty(k.shape), dtable, torch.empty_like(dtable),
+        dq_out.new_empty(dq_out.shape), or_none(None if dk_out is None else dk_out.new_empty(dk_out.shape), dq_out),
+        dcos, dsin,
     )  # fmt: skip
 
 
 @backward_op("rope_backward", _rope_backward_fake)
 def rope_backward(
-    dq_out: Tensor, dk_out: Tensor | None, q: Tensor, k: Tensor | None, cos: Tensor, sin: Tensor,
-    positions: Tensor | None, pairing: str, want_tables: bool,
+    dq_out: Tensor, dk_out: Tensor | None, q: Tensor | None, k: Tensor | None, cos: Tensor, sin: Tensor,
+    positions: Tensor | None, pairing: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    tables = {}
-    if want_tables:
-        wish = True if q.dtype is torch.float64 else cos.new_empty(cos.shape)
-        other = True if q.dtype is torch.float64 else sin.new_empty(sin.shape)
-        tables = {"q": rows(q), "k": rows(k), "dcos": wish, "dsin": other}
+    """q and k are given for the gradients of the tables, which alone need them."""
+    tables = {} if q is None else {"dcos": cos.new_empty(cos.shape), "dsin": sin.new_empty(sin.shape)}
     found = call(
-        "rope_backward", q, dq_out=rows(dq_out), dk_out=rows(dk_out), cos=rows(cos), sin=rows(sin), positions=positions,
-        pairing=pairing, dq=True, dk=k is not None or None, **tables,
+        "rope_backward", dq_out, dq_out=rows(dq_out), dk_out=rows(dk_out), q=rows(q), k=rows(k), cos=rows(cos),
+        sin=rows(sin), positions=positions, pairing=pairing, dq=True, dk=dk_out is not None, **tables,
     )  # fmt: skip
-    absent = none_like(q)
-    dcos = none_like(cos) if found.dcos is None else found.dcos
-    dsin = none_like(sin) if found.dsin is None else found.dsin
-    return found.dq, absent if k is None else found.dk, dcos, dsin
+    return found.dq, *(or_none(room, dq_out) for room in (found.dk, found.dcos, found.dsin))
 
 
 def _rope_setup(ctx, inputs, output):
     q, k, cos, sin, positions, ctx.pairing = inputs
-    ctx.save_for_backward(q, k, cos, sin, positions)
+    ctx.tables, ctx.has_k = cos.requires_grad or sin.requires_grad, k is not None
+    ctx.save_for_backward(*((q, k) if ctx.tables else (None, None)), cos, sin, positions)
 
 
 def _rope_gradient(ctx, dq_out, dk_out):
-    q, k, cos, sin, positions = ctx.saved_tensors
-    tables = ctx.needs_input_grad[2] or ctx.needs_input_grad[3]
-    arriving = None if k is None else dk_out
-    dq, dk, dcos, dsin = rope_backward(dq_out, arriving, q, k, cos, sin, positions, ctx.pairing, tables)
-    return dq, None if k is None else dk, dcos if tables else None, dsin if tables else None, None, None
+    dq, dk, dcos, dsin = rope_backward(dq_out, dk_out if ctx.has_k else None, *ctx.saved_tensors, ctx.pairing)
+    return dq, dk if ctx.has_k else None, dcos if ctx.tables else None, dsin if ctx.tables else None, None, None
 
 
 rope_forward.register_autograd(_rope_gradient, setup_context=_rope_setup)

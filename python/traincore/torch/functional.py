@@ -14,6 +14,15 @@ from . import _attention_ops, _loss_ops, _norm_ops, _pointwise_ops
 _BOTTOM_RIGHT = -(2**63)
 
 
+def _require_tensors(function: str, optional: tuple[str, ...] = (), **given: Tensor | None) -> None:
+    for name, value in given.items():
+        if value is None and name in optional:
+            continue
+        if not isinstance(value, Tensor) or value.layout is not torch.strided:
+            kind = f"{value.layout} tensor" if isinstance(value, Tensor) else type(value).__name__
+            raise TypeError(f"{function}: {name} is a {kind}, expected a dense torch tensor")
+
+
 def _autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
     """The tensors in one dtype: autocast's where that is on, else the promoted one of those given."""
     given = [t for t in tensors if t is not None]
@@ -27,27 +36,47 @@ def _autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
     return tuple(None if t is None else t.to(dtype) for t in tensors)
 
 
+def over_rows(function: str, norm, x: Tensor, shape: tuple[int, ...], *parameters: Tensor | None):
+    """norm(x, *parameters) over the trailing dimensions of x, which must be `shape`, as one."""
+    if len(shape) > x.dim() or x.shape[x.dim() - len(shape) :] != torch.Size(shape):
+        raise ValueError(f"{function}: x has shape {list(x.shape)}, expected [..., {', '.join(map(str, shape))}]")
+    if len(shape) <= 1:
+        return norm(x, *parameters)
+    return norm(x.flatten(-len(shape)), *(None if p is None else p.flatten() for p in parameters)).reshape(x.shape)
+
+
 def rmsnorm(
     x: Tensor, weight: Tensor | None, eps: float = 1e-6, rounding: str = "once", weight_offset: float = 0.0
 ) -> Tensor:
-    """x / sqrt(mean(x^2) + eps) * (weight_offset + weight) over the last dimension.
+    """x / sqrt(mean(x^2) + eps) * (weight_offset + weight) over the weight's dimensions, the last one without a weight.
 
     rounding "once": f32 throughout, one cast to x's dtype. "before_weight": the normalised row is rounded to x's dtype,
     then times weight, in the promoted dtype of both, as Hugging Face's Llama does. weight_offset is 1 for Gemma."""
-    return _norm_ops.rmsnorm_forward(x, weight, eps, weight_offset, rounding)[0]
+    _require_tensors("rmsnorm", ("weight",), x=x, weight=weight)
+
+    def norm(rows, w):
+        return _norm_ops.rmsnorm_forward(rows, None, w, eps, weight_offset, rounding)[0]
+
+    return over_rows("rmsnorm", norm, x, () if weight is None else weight.shape, weight)
 
 
 def add_rmsnorm(x: Tensor, a: Tensor, weight: Tensor | None, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
-    """(y, h): h = x + a, and its RMSNorm y, rounded before the weight as the two modules one after the other do."""
+    """(y, h): h = x + a, and its RMSNorm y over the last dimension, rounded before the weight as the two modules one
+    after the other do."""
+    _require_tensors("add_rmsnorm", ("weight",), x=x, a=a, weight=weight)
     dtype = torch.promote_types(x.dtype, a.dtype)
-    rounding = "once" if dtype in (torch.float32, torch.float64) else "before_weight"
-    y, h, _ = _norm_ops.add_rmsnorm_forward(x.to(dtype), a.to(dtype), weight, eps, rounding)
+    y, h, _ = _norm_ops.rmsnorm_forward(x.to(dtype), a.to(dtype), weight, eps, 0.0, "before_weight")
     return y, h
 
 
 def layernorm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
-    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimension."""
-    return _norm_ops.layernorm_forward(x, weight, bias, eps)[0]
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the parameters' dimensions, the last one without any."""
+    _require_tensors("layernorm", ("weight", "bias"), x=x, weight=weight, bias=bias)
+
+    def norm(rows, w, b):
+        return _norm_ops.layernorm_forward(rows, w, b, eps)[0]
+
+    return over_rows("layernorm", norm, x, next((p.shape for p in (weight, bias) if p is not None), ()), weight, bias)
 
 
 def rope(
@@ -55,12 +84,14 @@ def rope(
 ) -> tuple[Tensor, Tensor | None]:
     """Rotary embedding of q and k [batch, heads, seq, dim]; tables [seq, half], [batch, seq, half] or, with positions,
     [rows, half]. pairing "half" turns (i, i + half), "interleaved" (2i, 2i + 1). k may be None."""
+    _require_tensors("rope", ("k", "positions"), q=q, k=k, cos=cos, sin=sin, positions=positions)
     q_out, k_out = _pointwise_ops.rope_forward(q, k, cos, sin, positions, pairing)
     return q_out, None if k is None else k_out
 
 
 def activation(x: Tensor, kind: str, up: Tensor | None = None) -> Tensor:
     """act(x), or gated act(x) up; kinds silu, sigmoid, gelu_tanh, gelu_erf, quick_gelu, relu, relu2, tanh."""
+    _require_tensors("activation", ("up",), x=x, up=up)
     if up is not None and up.dtype != x.dtype:
         x, up = _autocast(x, up)
     return _pointwise_ops.activation_forward(x, up, kind)
@@ -113,11 +144,13 @@ def tanh(x: Tensor) -> Tensor:
 
 def softmax(x: Tensor) -> Tensor:
     """exp(x - max) / sum over the last dimension; a row of -inf alone is 0."""
+    _require_tensors("softmax", x=x)
     return _loss_ops.softmax_forward(x, False)
 
 
 def log_softmax(x: Tensor) -> Tensor:
     """(x - max) - log sum over the last dimension."""
+    _require_tensors("log_softmax", x=x)
     return _loss_ops.softmax_forward(x, True)
 
 
@@ -138,6 +171,9 @@ def cross_entropy(
 
     mean divides by the number of rows that are not ignored (by their weights' sum with weight), or by normalizer, a
     scalar f32 tensor; with no valid row it is 0 and so is its gradient. softcap 0 is none."""
+    _require_tensors(
+        "cross_entropy", ("weight", "normalizer"), logits=logits, target=target, weight=weight, normalizer=normalizer,
+    )  # fmt: skip
     return _loss_ops.cross_entropy_forward(
         logits, target, weight, normalizer, reduction, ignore_index, label_smoothing, z_loss, logit_scale, softcap
     )[0]
@@ -165,6 +201,8 @@ def attention(
     scale None is 1 / sqrt(D). causal: the last query sees the last key; causal_offset 0 is the top-left corner instead.
     mask is bool, True = visible; bias is added to the scores and has a gradient, as alibi_slopes [Hq] have; both
     broadcast to [B, Hq, Sq, Sk]. A row that sees no key gives 0."""
+    optional = {"mask": mask, "bias": bias, "alibi_slopes": alibi_slopes}
+    _require_tensors("attention", tuple(optional), q=q, k=k, v=v, **optional)
     q, k, v = _autocast(q, k, v)
     return _attention_ops.attention_forward(
         q, k, v, _four_dimensions(mask), _four_dimensions(bias), alibi_slopes, 0.0 if scale is None else scale, causal,
