@@ -14,19 +14,20 @@ SMALL = {
 }  # fmt: skip
 MODELS = {
     "Llama": {}, "Qwen2": {}, "Qwen3": {}, "Mistral": {"sliding_window": 5}, "Gemma": {},
-    "Gemma2": {"sliding_window": 4, "query_pre_attn_scalar": 12},
+    "Gemma2": {"sliding_window": 4, "query_pre_attn_scalar": 12}, "Gemma3": {"sliding_window": 4, "query_pre_attn_scalar": 12},
 }  # fmt: skip
+CONFIGS = {"Gemma3": "Gemma3TextConfig"}
 every_model = pytest.mark.parametrize("family", MODELS)
 
 
 def build(family, device, dtype=torch.float32):
-    config = getattr(transformers, f"{family}Config")(**SMALL, **MODELS[family])
+    config = getattr(transformers, CONFIGS.get(family, f"{family}Config"))(**SMALL, **MODELS.get(family, {}))
     config._attn_implementation = "eager"
     torch.manual_seed(0)
     model = getattr(transformers, f"{family}ForCausalLM")(config)
     for name, p in model.named_parameters():
         if "norm" in name:
-            torch.nn.init.normal_(p, 0.0 if "Gemma" in family or "gemma" in family else 1.0, 0.2)
+            torch.nn.init.normal_(p, 0.0 if "Gemma" in family else 1.0, 0.2)
     return model.to(device=device, dtype=dtype)
 
 
@@ -72,18 +73,19 @@ def test_logits_and_gradients_stay(device, family, padded):
 
 
 @on_every_device
-@pytest.mark.parametrize("family", ["Llama", "Gemma"])
-def test_half_precision_rounds_as_the_modules_do(device, family):
+@pytest.mark.parametrize("family, rounding", [("Llama", "before_weight"), ("Gemma", "once"), ("Olmo2", "once")])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_half_precision_rounds_as_the_modules_do(device, family, rounding, dtype):
+    """Also where a norm's weights stay f32: Llama's answer is then f32, Gemma's and OLMo's is not."""
     serve(device)
-    model = build(family, device, torch.bfloat16)
-    norm = model.model.layers[0].input_layernorm
-    x = torch.randn(3, 48, device=device, dtype=torch.bfloat16)
+    model = build(family, device, dtype)
+    norm = model.model.norm
+    x = torch.randn(300, 48, device=device, dtype=torch.bfloat16)
     expected = norm(x)
-    try:
-        tct.patch(model)
-        found = norm(x)
-    except tc.Unsupported:
-        pytest.skip("this library does not round before the weight")
+    patched = tct.patch(model)
+    assert f"rmsnorm, rounding {rounding!r}" in dict(patched.replaced)["model.norm"]
+    found = norm(x)
+    assert found.dtype == expected.dtype
     assert float((found != expected).float().mean()) < 0.02 and error(found, expected) < 1e-2
 
 
@@ -102,6 +104,47 @@ def test_undo(device):
     found, _ = logits_and_gradients(model, device)
     assert tc.calls.counts() == {} and torch.equal(found, expected)
     assert model.config._attn_implementation == "eager"
+
+
+@on_every_device
+def test_attention_with_sinks_is_left_alone(device):
+    """A mixture of experts, of which the norms alone are served: nothing that the model computes is dropped."""
+    serve(device)
+    options = {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 4, "rope_scaling": None}
+    config = transformers.GptOssConfig(**SMALL | options, attn_implementation="eager", eos_token_id=1, pad_token_id=0)
+    torch.manual_seed(0)
+    model = transformers.GptOssForCausalLM(config).to(device).eval()
+    for layer in model.model.layers:
+        torch.nn.init.normal_(layer.self_attn.sinks)
+    ids = torch.arange(17, device=device)[None]
+    with torch.no_grad():
+        expected = model(ids).logits
+        patched = tct.patch(model)
+        assert error(model(ids).logits, expected) < 2e-5
+    left = dict(patched.skipped)
+    assert left["model.layers.0.self_attn"] == "attention sinks are not served"
+    assert "experts" in left["model.layers.0.mlp.experts"]
+    assert not any(what == "attention" for _, what in patched.replaced)
+    assert model.config._attn_implementation == "eager"
+
+
+@on_every_device
+def test_a_patched_model_compiles_and_checkpoints_its_activations(device):
+    serve(device)
+    model = build("Llama", device)
+    tct.patch(model)
+    ids = torch.arange(2 * 17, device=device).reshape(2, 17) * 7 % 101
+
+    def gradients(function):
+        model.zero_grad()
+        function(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+        return [p.grad.clone() for p in model.parameters()]
+
+    expected = gradients(model)
+    compiled = gradients(torch.compile(model, fullgraph=True, backend="aot_eager"))
+    model.gradient_checkpointing_enable()
+    for one, other, third in zip(expected, compiled, gradients(model)):
+        assert torch.equal(one, other) and torch.equal(one, third)
 
 
 @on_every_device

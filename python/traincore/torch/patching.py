@@ -63,6 +63,8 @@ def patch(model: nn.Module) -> Patch:
             found.skipped.append(
                 (name, "rotary embedding is applied by a function of the model's file, not by a module")
             )
+        elif kind.endswith(("Experts", "MoeBlock")):
+            found.skipped.append((name, "a mixture of experts routes its rows itself"))
         elif isinstance(module, nn.Linear) and name.endswith("lm_head"):
             found.skipped.append((name, "the loss belongs to the caller: use traincore.torch.cross_entropy"))
     _patch_attention(found, model)
@@ -82,33 +84,41 @@ def _patch_norm(found: Patch, name: str, module: nn.Module) -> None:
     if eps is None or not isinstance(weight, nn.Parameter) or weight.dim() != 1:
         found.skipped.append((name, "an RMSNorm without one weight per column and an epsilon"))
         return
-    offset = _weight_offset(module)
-    if offset is None:
-        found.skipped.append((name, "it computes something else than RMSNorm of its input, or rounds otherwise"))
+    form = _norm_form(module, eps)
+    if form is None:
+        found.skipped.append((name, "it computes something else than RMSNorm of its input"))
         return
-    rounding = "once" if offset else "before_weight"
+    offset, rounding = form
 
     def forward(self, x):
-        exact = x.dtype in (torch.float32, torch.float64) and x.dtype == self.weight.dtype
-        return functional.rmsnorm(x, self.weight, eps, "once" if exact else rounding, offset)
+        return functional.rmsnorm(x, self.weight, eps, rounding, offset)
 
     found._replace(name, module, forward, f"rmsnorm, rounding {rounding!r}, weight offset {offset:g}")
 
 
-def _weight_offset(module: nn.Module) -> float | None:
-    """0 for weight * norm(x), 1 for Gemma's (1 + weight) * norm(x), told by a row; None for anything else."""
-    weight = module.weight
+def _norm_form(module: nn.Module, eps: float) -> tuple[float, str] | None:
+    """(weight offset, rounding) of a norm, told by one row of 16 bits and a weight that is not its own; None for a
+    module that is no RMSNorm. The offset is 0 for weight * norm(x), 1 for Gemma's (1 + weight) * norm(x)."""
+    own = module.weight
+    weight = torch.linspace(0.5, 1.5, own.numel(), device=own.device).to(own.dtype)
+    row_dtype = own.dtype if own.element_size() == 2 else torch.bfloat16
+    row = torch.linspace(-1, 2, own.numel(), device=own.device).to(row_dtype)
     with torch.no_grad():
-        row = torch.linspace(-1, 2, weight.numel(), dtype=torch.float32, device=weight.device).to(weight.dtype)
-        eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+        given = torch.func.functional_call(module, {"weight": weight}, (row[None],))[0]
         wide = row.float()
         normal = wide * torch.rsqrt(wide.pow(2).mean() + eps)
-        given = module(row[None])[0].float()
         for offset in (0.0, 1.0):
-            expected = normal * (offset + weight.float())
-            if torch.allclose(given, expected, rtol=2e-2, atol=1e-5):
-                return offset
+            forms = {
+                "before_weight": normal.to(row.dtype) * (offset + weight),
+                "once": (normal * (offset + weight.float())).to(row.dtype),
+            }
+            if torch.allclose(given.float(), forms["once"].float(), rtol=2e-2, atol=1e-5):
+                return offset, max(forms, key=lambda rounding: _equal_elements(forms[rounding], given))
     return None
+
+
+def _equal_elements(form: torch.Tensor, given: torch.Tensor) -> int:
+    return int((form == given).sum()) if form.dtype == given.dtype else -1
 
 
 # Gated MLPs ---------------------------------------------------------------------------------------------------------
@@ -140,6 +150,8 @@ def _attention_forward(module, query, key, value, attention_mask, dropout=0.0, s
     """What Hugging Face's attention modules call; a mask says all about visibility, or there is none."""
     if dropout:
         raise ValueError("patch: attention dropout is not served; set attention_dropout to 0, or undo the patch")
+    if options.get("s_aux") is not None:
+        raise ValueError("patch: attention sinks are not served; undo the patch")
     causal = module.is_causal if is_causal is None else is_causal
     mask = bias = None
     if attention_mask is not None:
@@ -164,20 +176,27 @@ def _register_attention() -> str | None:
 
 
 def _patch_attention(found: Patch, model: nn.Module) -> None:
-    modules = [
-        (n, m) for n, m in model.named_modules() if type(m).__name__.endswith("Attention") and hasattr(m, "config")
-    ]
-    if not modules:
-        return
-    why = _register_attention()
-    for name, module in modules:
-        if why or module.config._attn_implementation == _ATTENTION:
-            found.skipped.append((name, why or "its attention was replaced before"))
-        elif getattr(module, "attention_dropout", 0.0):
-            found.skipped.append((name, "attention dropout is not served"))
-        else:
-            found.replaced.append((name, "attention"))
-    if any(what == "attention" for _, what in found.replaced):
-        for config in {id(m.config): m.config for _, m in modules}.values():
-            found._implementations.append((config, config._attn_implementation))
-            config._attn_implementation = _ATTENTION
+    """The modules that share a configuration call one implementation: all of them are replaced, or none is."""
+    shared: dict[int, list[tuple[str, nn.Module]]] = {}
+    for name, module in model.named_modules():
+        if type(module).__name__.endswith("Attention") and hasattr(module, "config"):
+            shared.setdefault(id(module.config), []).append((name, module))
+    unknown = _register_attention() if shared else None
+    for modules in shared.values():
+        why = unknown or next(filter(None, (_unserved_attention(module) for _, module in modules)), None)
+        if why:
+            found.skipped += [(name, why) for name, _ in modules]
+            continue
+        config = modules[0][1].config
+        found.replaced += [(name, "attention") for name, _ in modules]
+        found._implementations.append((config, config._attn_implementation))
+        config._attn_implementation = _ATTENTION
+
+
+def _unserved_attention(module: nn.Module) -> str | None:
+    """Why an attention module cannot be replaced; None if it can."""
+    if module.config._attn_implementation == _ATTENTION:
+        return "its attention was replaced before"
+    if getattr(module, "attention_dropout", 0.0):
+        return "attention dropout is not served"
+    return "attention sinks are not served" if hasattr(module, "sinks") else None
