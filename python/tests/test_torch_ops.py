@@ -1,5 +1,8 @@
 """traincore.ops on torch tensors: read and written in place, outputs made by torch."""
 
+import gc
+import importlib.util
+
 import pytest
 from torch_support import error, needs, on_every_device, randn, torch
 
@@ -43,6 +46,36 @@ def test_parameters_and_graph_tensors_are_read():
     x = torch.nn.Parameter(randn("cpu", 3, 7))
     assert torch.equal(tc.ops.softmax_forward(x=x).y, tc.ops.softmax_forward(x=x.detach()).y)
     assert torch.equal(tc.ops.softmax_forward(x=x * 1).y, tc.ops.softmax_forward(x=x.detach()).y)
+
+
+@on_every_device
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_pairs_on_tensors(device, dtype):
+    """Kept by reference, whatever their strides; what comes back is a Buffer that NumPy reads."""
+    needs(device, "rmsnorm_forward", "rmsnorm_backward")
+    wide, w, dy = randn(device, 7, 3, dtype=dtype), randn(device, 7), randn(device, 3, 7)
+    for x in (wide.t(), wide.t().contiguous().requires_grad_()):
+        output, saved = tc.norms.rms_norm_forward(x, w, epsilon=1e-6)
+        gradients = tc.norms.norm_backward(saved, dy)
+        exact = x.detach().double().requires_grad_()
+        y = torch.nn.functional.rms_norm(exact, (7,), w.double(), 1e-6)
+        assert (saved.source is x) == x.is_contiguous() and isinstance(output, tc.Buffer)
+        assert output.shape == (3, 7) and gradients.source.shape == (3, 7)
+        if device == "cpu" and (dtype is torch.float32 or importlib.util.find_spec("ml_dtypes")):
+            found = torch.from_numpy(output.numpy().astype("f4"))
+            assert error(found, y) < (1e-6 if dtype is torch.float32 else 1e-2)
+        found = torch.from_dlpack(gradients.source)
+        assert found.dtype is torch.float32 and error(found, torch.autograd.grad(y, exact, dy.double())[0]) < 1e-6
+
+
+def test_a_buffer_keeps_a_tensors_memory():
+    tensor = torch.zeros(2, 3)
+    view = tc.Buffer.wrap(tensor).numpy()
+    view[1, 2] = 5
+    assert tensor[1, 2] == 5
+    del tensor
+    gc.collect()
+    assert view.sum() == 5
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def place(argument: Operand | None, dtype: int | None = None):
     if isinstance(value, (np.ndarray, np.generic)):
         value = Buffer.from_numpy(np.asarray(value))
     elif not hasattr(value, "reshape") and not isinstance(value, Buffer) and view.device == CPU:
-        value = Buffer.wrap(np.from_dlpack(value))
+        value = Buffer.wrap(value)
     elif view.shape and view.shape[-1] > 1 and view.strides[-1] != 1:
         if not hasattr(value, "contiguous"):
             raise ValueError(f"{argument.name} has stride {view.strides[-1]} in its last dimension, expected 1")

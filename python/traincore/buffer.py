@@ -24,6 +24,18 @@ def _allocate(shape: tuple[int, ...], dtype: int, device: str) -> np.ndarray:
     return raw[start : start + count * kept_as.itemsize].view(kept_as).reshape(shape)
 
 
+class _HostMemory:
+    """Another library's memory on the CPU as NumPy reads it, bf16 as int16; an array made from it keeps it alive."""
+
+    def __init__(self, view: _arrays.View, owner):
+        kept_as = np.dtype(np.int16) if view.dtype == _dtypes.BF16 else _dtypes.to_numpy(view.dtype)
+        self.owner = owner
+        self.__array_interface__ = {
+            "version": 3, "typestr": kept_as.str, "data": (view.data, False), "shape": tuple(view.shape),
+            "strides": tuple(stride * kept_as.itemsize for stride in view.strides),
+        }  # fmt: skip
+
+
 def _shape_of(shape) -> tuple[int, ...]:
     try:
         extents = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(map(int, shape))
@@ -75,7 +87,10 @@ class Buffer:
     def wrap(cls, array) -> "Buffer":
         """A Buffer on the memory of another library's array, which it keeps alive."""
         buffer = cls.__new__(cls)
-        buffer._set(array)
+        view = _arrays.framework_of(type(array)).read(array)
+        if view.device == CPU and not isinstance(array, np.ndarray):
+            array = np.asarray(_HostMemory(view, array))
+        buffer._set(array, view.dtype)
         return buffer
 
     @classmethod

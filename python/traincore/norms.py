@@ -81,7 +81,7 @@ def _normalised(source: _pairs.Operand, weight: _pairs.Operand) -> tuple[int, in
     return _pairs.product(source.shape[: source.rank - weight.rank]), cols
 
 
-def rms_norm_forward(source, weight, *, epsilon=1e-5):
+def rms_norm_forward(source, weight, *, epsilon=1e-5) -> tuple[Buffer, RmsNormSaved]:
     """y = x rstd weight, rstd = 1 / sqrt(mean(x^2) + epsilon). Returns (output, saved)."""
     source, weight, epsilon = _pairs.operand("source", source), _pairs.operand("weight", weight), _epsilon(epsilon)
     rows, cols = _normalised(source, weight)
@@ -94,7 +94,7 @@ def rms_norm_forward(source, weight, *, epsilon=1e-5):
     return _pairs.buffer(found.y, source.shape), saved
 
 
-def add_rms_norm_forward(source, residual, weight, *, epsilon=1e-5):
+def add_rms_norm_forward(source, residual, weight, *, epsilon=1e-5) -> tuple[Buffer, Buffer, AddRmsNormSaved]:
     """RMSNorm of v = source + residual, summed in f32. Returns (output, residual_sum, saved); residual_sum is v rounded."""
     source, residual = _pairs.operand("source", source), _pairs.operand("residual", residual)
     weight, epsilon = _pairs.operand("weight", weight), _epsilon(epsilon)
@@ -111,7 +111,7 @@ def add_rms_norm_forward(source, residual, weight, *, epsilon=1e-5):
     return _pairs.buffer(found.y, source.shape), _pairs.buffer(found.residual_out, source.shape), saved
 
 
-def layer_norm_forward(source, weight, bias, *, epsilon=1e-5):
+def layer_norm_forward(source, weight, bias, *, epsilon=1e-5) -> tuple[Buffer, LayerNormSaved]:
     """y = (x - mean) rstd weight + bias, rstd = 1 / sqrt(variance + epsilon). Returns (output, saved)."""
     source, weight, bias = (
         _pairs.operand("source", source), _pairs.operand("weight", weight), _pairs.operand("bias", bias),

@@ -60,7 +60,7 @@ def activation_forward(values, *, kind="silu", up=None) -> tuple[Buffer, Activat
     return _pairs.buffer(found.y, values.shape), saved
 
 
-def activation_backward(saved, gradient):
+def activation_backward(saved, gradient) -> Buffer | tuple[Buffer, Buffer]:
     """dvalues, or (dvalues, dup) when gated."""
     _pairs.context("saved", saved, ActivationSaved)
     gradient = _pairs.operand("gradient", gradient)
