@@ -1,5 +1,6 @@
 """No mistake ends the interpreter: every pass with arguments at random, most of them wrong, refuses by an exception."""
 
+import pathlib
 import subprocess
 import sys
 
@@ -64,7 +65,8 @@ def fuzz_pairs(count: int, seed: int) -> dict:
 
 @pytest.mark.parametrize("what", ["fuzz", "fuzz_pairs"])
 def test_random_calls(what):
-    code = f"import test_fuzz; print(test_fuzz.{what}(3000, 1)['refused'])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=__file__.rpartition("/")[0], capture_output=True, text=True)
+    folder = str(pathlib.Path(__file__).resolve().parent)
+    code = f"import sys; sys.path.append({folder!r}); import test_fuzz; print(test_fuzz.{what}(3000, 1)['refused'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) > 2000

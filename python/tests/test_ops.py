@@ -1,5 +1,6 @@
 """traincore.ops on NumPy arrays: values, outputs made and given, what is read in place, and every kind of refusal."""
 
+import ast
 import inspect
 
 import numpy as np
@@ -195,6 +196,12 @@ def refusals():
         (TypeError, "object", lambda: ops.softmax_forward(x=np.array([None, 1]))),
         (ValueError, "stride 2 in its last dimension", lambda: ops.softmax_forward(x=x[:, ::2])),
         (ValueError, "rank 0", lambda: ops.softmax_forward(x=np.float32(1), y=np.empty((), np.float32))),
+        (
+            ValueError,
+            r"x has rank 0 \(shape \[\]\), expected \[rows... cols\]",
+            lambda: ops.softmax_forward(x=np.float32(1)),
+        ),
+        (ValueError, r"attention_forward: q has rank 2", lambda: ops.attention_forward(q=x, k=x, v=x)),
         (ValueError, "x: .* 9 dimensions", lambda: ops.softmax_forward(x=np.ones((1,) * 9, np.float32))),
         (ValueError, "cols = 6", lambda: ops.softmax_forward(x=x, y=np.empty((3, 6), np.float32))),
         (ValueError, "overlaps x in part", lambda: ops.softmax_forward(x=x[:2], y=x[1:])),
@@ -261,6 +268,7 @@ def test_signatures_and_documentation():
     text = tc.ops.rmsnorm_forward.__doc__
     for said in ("rstd = 1/sqrt", "[rows... cols]", "f16 bf16 f32", "saved for backward", "Raises TypeError"):
         assert said in text
+    assert "Determinism run_to_run, batch_invariant, unordered; precision" in text
 
 
 def test_stubs_are_current(root):
@@ -268,6 +276,20 @@ def test_stubs_are_current(root):
 
     committed = (root / "python/traincore/ops.pyi").read_text()
     assert committed == _stubs.render(tc.ops.PASSES), "ops.pyi is not what the schema says: run scripts/python_stubs"
+
+
+def test_stubs_are_what_runs(root):
+    """Type checkers and editors see the names and defaults that a call has."""
+    tree = ast.parse((root / "python/traincore/ops.pyi").read_text())
+    functions = {node.name: node.args for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert set(functions) == set(tc.ops.PASSES)
+    for name, args in functions.items():
+        assert not args.args and not args.vararg and not args.kwarg
+        defaults = [inspect.Parameter.empty if d is None else ast.literal_eval(d) for d in args.kw_defaults]
+        signature = inspect.signature(getattr(tc.ops, name))
+        assert {a.arg: d for a, d in zip(args.kwonlyargs, defaults)} == {
+            n: p.default for n, p in signature.parameters.items()
+        }
 
 
 def test_threads_run_at_once(rng):

@@ -109,7 +109,22 @@ def test_a_transformers_model_gives_the_same_logits_in_traincore(tmp_path, tied,
 
 def test_a_transformers_model_writes_the_same_text_in_traincore(tmp_path):
     sentencepiece = pytest.importorskip("sentencepiece")
-    words = "the quick brown fox jumps over the lazy dog while five boxing wizards jump".split()
+    words = [
+        "the",
+        "quick",
+        "brown",
+        "fox",
+        "jumps",
+        "over",
+        "the",
+        "lazy",
+        "dog",
+        "while",
+        "five",
+        "boxing",
+        "wizards",
+        "jump",
+    ]
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(words * 20), model_prefix=str(tmp_path / "tokenizer"), vocab_size=48, model_type="bpe",
         hard_vocab_limit=False, minloglevel=2,

@@ -130,9 +130,7 @@ class Torch(Framework):
 
     def read(self, array) -> View:
         device = self.devices.get(array.device) or self._device(array)
-        dtype = self.codes.get(array.dtype)
-        if dtype is None:
-            raise TypeError(f"it has dtype {array.dtype}, which no kernel reads")
+        dtype = self.dtype(array)
         if array.layout is not self.torch.strided:
             raise TypeError(f"it is a {array.layout} tensor, but kernels read strided ones; pass x.to_dense()")
         return View(array.data_ptr(), array.shape, array.stride(), dtype, *device)
@@ -145,7 +143,10 @@ class Torch(Framework):
         return self.devices[device]
 
     def empty(self, like, shape, dtype):
-        return like.new_empty(shape, dtype=self.dtypes[dtype])
+        made_in = self.dtypes[dtype]
+        if like.shape == shape and like.dtype is made_in and like.layout is self.torch.strided:  # the quicker way
+            return self.torch.empty_like(like, memory_format=self.torch.contiguous_format)
+        return like.new_empty(shape, dtype=made_in)
 
     def zeros(self, like, shape, dtype):
         return like.new_zeros(shape, dtype=self.dtypes[dtype])
@@ -154,7 +155,10 @@ class Torch(Framework):
         return array.is_cpu
 
     def dtype(self, array) -> int:
-        return self.codes[array.dtype]
+        code = self.codes.get(array.dtype)
+        if code is None:
+            raise TypeError(f"it has dtype {array.dtype}, which no kernel reads")
+        return code
 
     def stream(self, array) -> int:
         return self.raw_stream(array.device.index)

@@ -160,14 +160,30 @@ class Arguments:
 
 
 @functools.lru_cache(maxsize=4096)
-def _output_shapes(pass_: Pass, names: tuple, shapes: tuple, conditions: tuple) -> dict[str, tuple[int, ...] | None]:
-    """The shape of every output, from the shapes of the named inputs; None where they do not tell."""
+def _defaults(pass_: Pass, names: tuple, shapes: tuple, dtypes: tuple, conditions: tuple) -> dict[str, tuple]:
+    """(shape, dtype) of every output, from those of the named inputs; the shape is None where they do not tell."""
     scalars = dict(zip((name for name, _ in pass_.conditions), conditions))
     fields = {f.name: f for f in pass_.inputs}
+    given = [fields[name] for name in names]
     dims: _shapes.Dims = {}
-    for name, shape in zip(names, shapes):
-        _shapes.bind(fields[name].shape, shape, scalars, dims)
-    return {f.name: _shapes.make(f.shape, scalars, dims) for f in pass_.outputs}
+    for field, shape in zip(given, shapes):
+        _shapes.bind(field.shape, shape, scalars, dims)
+    return {f.name: (_shapes.make(f.shape, scalars, dims), _default_dtype(f, given, dtypes)) for f in pass_.outputs}
+
+
+def _default_dtype(output: Field, given: list[Field], dtypes: tuple) -> int:
+    storage = [dtype for field, dtype in zip(given, dtypes) if field.shares_dtype]
+    if output.shares_dtype and storage:
+        return storage[0]
+    if len(output.dtypes) == 1 or output.accumulates:
+        return _dtypes.F32 if _dtypes.F32 in output.dtypes else output.dtypes[0]
+    of_input = [dtype for field, dtype in zip(given, dtypes) if output.name == "d" + field.name]
+    if of_input:
+        return of_input[0]
+    # Left open by the schema: promoted of the inputs of the same shape, or else of those with more than one dimension.
+    floats = [(field, dtype) for field, dtype in zip(given, dtypes) if _dtypes.F32 in field.dtypes]
+    alike = [d for f, d in floats if f.shape == output.shape] or [d for f, d in floats if " " in f.shape]
+    return functools.reduce(_dtypes.promoted, alike) if alike else _dtypes.F32
 
 
 class _NewOutputs:
@@ -176,35 +192,44 @@ class _NewOutputs:
     def __init__(self, args: Arguments, given: list[tuple[Field, object]]):
         self.args, self.fields = args, given
         self.framework = None if args.first is None else framework_of(args.pass_, *args.first)
-        self.storage = None
-        names, shapes = [], []
+        names, shapes, dtypes = [], [], []
         for field, value in given:
             if not field.is_list:
                 names.append(field.name)
                 shapes.append(args.shape(field.name, value))
-                if field.shares_dtype and self.storage is None:
-                    self.storage = args.dtype(field.name, value)
+                dtypes.append(args.dtype(field.name, value))
         conditions = tuple([args.scalars[i] for _, i in args.pass_.conditions]) if args.pass_.conditions else ()
-        self.shapes = _output_shapes(args.pass_, tuple(names), tuple(shapes), conditions)
-
-    @functools.cached_property
-    def given(self) -> dict[str, tuple[Field, object]]:
-        return {field.name: (field, value) for field, value in self.fields}
+        self.defaults = _defaults(args.pass_, tuple(names), tuple(shapes), tuple(dtypes), conditions)
 
     def make(self, field: Field, wish):
         args, pass_name = self.args, self.args.pass_.name
         if self.framework is None:
-            missing = next((f"{f.name} is missing" for f in args.pass_.inputs if not f.optional), "no input gives its shape")
+            missing = next(
+                (f"{f.name} is missing" for f in args.pass_.inputs if not f.optional), "no input gives its shape"
+            )
             raise ValueError(f"{pass_name}: {field.name} cannot be made, since {missing}; pass an array")
+        shape, dtype = self.defaults[field.name]
+        if shape is None and not field.is_list:
+            self._refuse_rank()
         try:
             if field.is_list:
                 return self._make_list(field, wish)
-            shape = self.shapes[field.name]
             if shape is None:
                 raise ValueError(f"its shape [{field.shape}] is not known from the inputs; pass an array")
-            return self.framework.empty(args.first[1], shape, self._dtype(field, wish))
+            wished = dtype if wish is None or wish is True else _dtypes.parse(wish)
+            return self.framework.empty(args.first[1], shape, wished)
         except (TypeError, ValueError, MemoryError, errors.Unsupported) as error:
             raise _blame(args.pass_, field.name, error) from None
+
+    def _refuse_rank(self) -> None:
+        """Raises for an input of a rank that it cannot have, whose names therefore took no extents."""
+        for field, value in self.fields:
+            if field.is_list:
+                continue
+            shape = tuple(self.args.shape(field.name, value))
+            if not any(alternative.fits(len(shape)) for alternative in _shapes.parse(field.shape)):
+                said = f"{field.name} has rank {len(shape)} (shape {list(shape)}), expected [{field.shape}]"
+                raise ValueError(f"{self.args.pass_.name}: {said}")
 
     def _make_list(self, field: Field, wish) -> list:
         like_field, arrays = next(((f, v) for f, v in self.fields if f.is_list), (None, None))
@@ -215,26 +240,6 @@ class _NewOutputs:
             self.framework.empty(a, v.shape, v.dtype if wish is True else _dtypes.parse(wish))
             for a, v in zip(arrays, views)
         ]
-
-    def _dtype(self, field: Field, wish) -> int:
-        if wish is not None and wish is not True:
-            return _dtypes.parse(wish)
-        if field.shares_dtype and self.storage is not None:
-            return self.storage
-        if len(field.dtypes) == 1 or field.accumulates:
-            return _dtypes.F32 if _dtypes.F32 in field.dtypes else field.dtypes[0]
-        if field.name[0] == "d" and field.name[1:] in self.given:
-            source = field.name[1:]
-            return self.args.dtype(source, self.given[source][1])
-        return self._promoted(field)
-
-    def _promoted(self, field: Field) -> int:
-        """Where the schema leaves the dtype open: the promoted one of the inputs of the output's own shape, or else of
-        those with more than one dimension; f32 without any."""
-        floats = [(f, v) for f, v in self.fields if _dtypes.F32 in f.dtypes and not f.is_list]
-        alike = [(f, v) for f, v in floats if f.shape == field.shape] or [(f, v) for f, v in floats if " " in f.shape]
-        found = [self.args.dtype(f.name, v) for f, v in alike]
-        return functools.reduce(_dtypes.promoted, found) if found else _dtypes.F32
 
 
 def _is_wish(value) -> bool:

@@ -111,7 +111,7 @@ def documentation(pass_: Pass, build: bool = True) -> str:
         *_section("Outputs (an array, True to make one, a dtype to make it in, False to leave it out)", pass_.outputs),
         returned,
         *([f"This build runs it on {' and '.join(pass_.devices)}."] if build else []),
-        f"Determinism {', '.join(pass_.determinism)} {', '.join(pass_.determinism)}; precision {', '.join(pass_.precision)}.",
+        f"Determinism {', '.join(pass_.determinism)}; precision {', '.join(pass_.precision)}.",
         "Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported",
         "(a valid request that no kernel serves). Nothing is written by a call that raises.",
     ]

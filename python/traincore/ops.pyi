@@ -33,7 +33,7 @@ def activation_forward(
         y: [rows... cols] f16 bf16 f32; shares the call's dtype; may be gate or up
 
     Returns ActivationForwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -76,7 +76,7 @@ def activation_backward(
         y: [rows... cols] f16 bf16 f32; shares the call's dtype; made when True; may be dy or gate or up
 
     Returns ActivationBackwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -149,7 +149,7 @@ def adamw(
         copy_out: a list, each [dims...] f16 bf16 f32; made when True
 
     Returns AdamwResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -184,7 +184,7 @@ def add(
         y: [dims...] f16 bf16 f32; may be a or b
 
     Returns AddResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -255,7 +255,7 @@ def attention_forward(
         lse: [batch heads seq_q] f32; any strides; made when True
 
     Returns AttentionForwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -341,7 +341,7 @@ def attention_backward(
         dalibi_slopes: [heads] f16 bf16 f32; made when True; added to with accumulate=True (f32)
 
     Returns AttentionBackwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, unordered run_to_run, unordered; precision standard, strict, fast.
+    Determinism run_to_run, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -368,7 +368,7 @@ def cast(
         y: [dims...] f16 bf16 f32
 
     Returns CastResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -435,7 +435,7 @@ def cross_entropy_forward(
         dlogits: [rows... classes] f16 bf16 f32; shares the call's dtype; made when True; may be logits
 
     Returns CrossEntropyForwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -488,7 +488,7 @@ def cross_entropy_backward(
         dlogits: [rows... classes] f16 bf16 f32; shares the call's dtype; may be logits
 
     Returns CrossEntropyBackwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -517,7 +517,7 @@ def embedding_forward(
         y: [rows... dim] f16 bf16 f32; shares the call's dtype
 
     Returns EmbeddingForwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -550,7 +550,7 @@ def embedding_backward(
         dweight: [vocab dim] f16 bf16 f32; added to with accumulate=True (f32)
 
     Returns EmbeddingBackwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -577,7 +577,7 @@ def fill(
         y: [dims...] f16 bf16 f32
 
     Returns FillResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -624,7 +624,7 @@ def gemm_forward(
         preactivation: [batch... m n] f16 bf16 f32; saved for backward, False leaves it out
 
     Returns GemmForwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, unordered run_to_run, unordered; precision standard, strict, fast.
+    Determinism run_to_run, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -678,7 +678,7 @@ def gemm_backward(
         dbias: [n] f16 bf16 f32; made when True; added to with accumulate=True (f32)
 
     Returns GemmBackwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, unordered run_to_run, unordered; precision standard, strict, fast.
+    Determinism run_to_run, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -717,7 +717,7 @@ def gemm_i8(
         c: [batch... m n] i32
 
     Returns GemmI8Result, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -756,7 +756,7 @@ def grad_norm(
         nonfinite: [scalar] f32 i64; made when True
 
     Returns GradNormResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -777,7 +777,7 @@ def clip(
         clip: [scalar] f32
 
     Returns None.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -823,7 +823,7 @@ def layernorm_forward(
         rstd: [rows...] f32; any strides; saved for backward, False leaves it out
 
     Returns LayernormForwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -873,7 +873,7 @@ def layernorm_backward(
         dbias: [cols] f16 bf16 f32; made when True; added to with accumulate=True (f32)
 
     Returns LayernormBackwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -950,7 +950,7 @@ def linear_cross_entropy_forward(
         dbias: [classes] f16 bf16 f32; made when True; added to with accumulate=True (f32)
 
     Returns LinearCrossEntropyForwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, unordered run_to_run, unordered; precision standard, strict, fast.
+    Determinism run_to_run, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -1015,7 +1015,7 @@ def linear_cross_entropy_backward(
         dbias: [classes] f16 bf16 f32; made when True; added to with accumulate=True (f32)
 
     Returns LinearCrossEntropyBackwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, unordered run_to_run, unordered; precision standard, strict, fast.
+    Determinism run_to_run, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -1068,7 +1068,7 @@ def norm_gemv(
         y3: [rows... n3] f16 bf16 f32; made when True
 
     Returns NormGemvResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, unordered run_to_run, unordered; precision standard, strict, fast.
+    Determinism run_to_run, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -1113,7 +1113,7 @@ def random(
         y: [dims...] f16 bf16 f32
 
     Returns RandomResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -1158,7 +1158,7 @@ def rmsnorm_forward(
         rstd: [rows...] f32; any strides; saved for backward, False leaves it out
 
     Returns RmsnormForwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -1206,7 +1206,7 @@ def rmsnorm_backward(
         dweight: [cols] f16 bf16 f32; made when True; added to with accumulate=True (f32)
 
     Returns RmsnormBackwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -1249,7 +1249,7 @@ def rope_forward(
             True; may be k
 
     Returns RopeForwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -1307,7 +1307,7 @@ def rope_backward(
             accumulate=True (f32)
 
     Returns RopeBackwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -1362,7 +1362,7 @@ def rope_tables(
         inv_freq: [half] f32; made when True
 
     Returns RopeTablesResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -1389,7 +1389,7 @@ def softmax_forward(
         y: [rows... cols] f16 bf16 f32; shares the call's dtype; may be x
 
     Returns SoftmaxForwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -1418,7 +1418,7 @@ def softmax_backward(
         dx: [rows... cols] f16 bf16 f32; shares the call's dtype; may be dy
 
     Returns SoftmaxBackwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -1445,7 +1445,7 @@ def log_softmax_forward(
         y: [rows... cols] f16 bf16 f32; shares the call's dtype; may be x
 
     Returns LogSoftmaxForwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
@@ -1474,7 +1474,7 @@ def log_softmax_backward(
         dx: [rows... cols] f16 bf16 f32; shares the call's dtype; may be dy
 
     Returns LogSoftmaxBackwardResult, a named tuple of the outputs, None where one was not asked for.
-    Determinism run_to_run, batch_invariant, unordered run_to_run, batch_invariant, unordered; precision standard, strict, fast.
+    Determinism run_to_run, batch_invariant, unordered; precision standard, strict, fast.
     Raises TypeError (a wrong type or dtype), ValueError (a wrong shape, value or layout), traincore.Unsupported
     (a valid request that no kernel serves). Nothing is written by a call that raises.
     """
