@@ -161,6 +161,51 @@ def test_empty(device):
     assert x.grad.shape == (0, 7) and not w.grad.any()
 
 
+@on_every_device
+def test_rows_with_nothing_in_them(device):
+    """PT#116349, PT#110213: an ignored row, a row of -inf and a query without a key give 0, and so do their gradients."""
+    serve(device, "attention")
+    x = randn(device, 3, 7)
+    x[1] = -torch.inf
+    x.requires_grad_()
+    p = tct.softmax(x)
+    (p * randn(device, 3, 7, seed=1)).sum().backward()
+    assert not p[1].any() and not x.grad[1].any() and x.grad[[0, 2]].all()
+    logits = randn(device, 3, 7, grad=True)
+    loss = tct.cross_entropy(logits, torch.full((3,), -100, device=device), z_loss=0.1, label_smoothing=0.1)
+    loss.backward()
+    assert loss == 0 and not logits.grad.any()
+    blind = torch.zeros(5, 7, device=device)
+    blind[2] = -torch.inf
+    for hidden in ({"mask": blind == 0}, {"bias": blind}):
+        q, k, v = (randn(device, 1, 2, n, 8, seed=n, grad=True) for n in (5, 7, 7))
+        o = tct.attention(q, k, v, **hidden)
+        o.sum().backward()
+        assert not o[:, :, 2].any() and not q.grad[:, :, 2].any() and o[:, :, 3].all()
+        assert all(torch.isfinite(t.grad).all() for t in (q, k, v))
+
+
+@on_every_device
+def test_targets_of_any_stride(device):
+    """PT#71550: an expanded target, and a column."""
+    serve(device, "cross_entropy")
+    logits = randn(device, 8, 5, grad=True)
+    for target in (torch.tensor([3], device=device).expand(8), torch.arange(16, device=device).reshape(8, 2)[:, 1] % 5):
+        found, dense = (tct.cross_entropy(logits, t) for t in (target, target.contiguous()))
+        assert torch.equal(found, dense)
+        assert torch.equal(*(torch.autograd.grad(loss, logits)[0] for loss in (found, dense)))
+
+
+@on_every_device
+def test_a_vector_is_one_row(device):
+    """FA#781: the weight's gradient of a plain vector was whatever lay in memory."""
+    serve(device, "rmsnorm")
+    for _ in range(20):
+        x, w = torch.zeros(4, device=device), randn(device, 4, grad=True)
+        tct.rmsnorm(x, w).sum().backward()
+        assert not w.grad.any()
+
+
 def test_errors_name_what_is_wrong():
     x = torch.ones(3, 7)
     for call, named in (
