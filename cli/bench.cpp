@@ -37,9 +37,12 @@ void run_bench(BenchFlags& flags) {
   if (!flags.dtypes.empty()) flags.options.dtypes = select_dtypes("bench", flags.dtypes);
   const auto ops = select_ops("bench", flags.ops);
   std::ofstream page;
+  const auto require_page = [&](bool good) {
+    require(good, "bench: cannot write --html {}: {}", flags.html, std::strerror(errno));
+  };
   if (!flags.html.empty()) {  // before the minutes of measuring, not after
     page.open(flags.html, std::ios::binary);
-    require(page.is_open(), "bench: cannot write --html {}: {}", flags.html, std::strerror(errno));
+    require_page(page.is_open());
   }
   BenchReport report;
   report.device = flags.options.device;
@@ -56,9 +59,11 @@ void run_bench(BenchFlags& flags) {
     testing::bench(*op, flags.options, report.rates,
                    [&](const testing::Measurement& m) { report.measurements.push_back(m); });
   }
-  if (page.is_open()) page << to_html(report);
+  require(!report.measurements.empty(), "bench: there is nothing to time: {}",
+          flags.options.only.empty() ? "no case on this device" : "no case contains " + flags.options.only);
+  if (page.is_open()) require_page(!!(page << to_html(report)).flush());
   if (flags.json)
-    fmt::print("{}\n", to_json(report).dump(2));
+    print_json(to_json(report));
   else
     print(report);
   for (const testing::Measurement& m : report.measurements)
@@ -75,10 +80,10 @@ void add_bench(CLI::App& app) {
   command->add_option("--device", flags->device, "cpu, cuda, cuda:1, ...")->capture_default_str();
   command->add_option("--dtype", flags->dtypes, "f32, bf16, f16 (default: f32,bf16)")->delimiter(',');
   command->add_option("--threads", flags->options.threads, "threads (0: all cores)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str();
   command->add_option("--seconds", flags->options.seconds, "timed seconds a case")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   command->add_option("--only", flags->options.only,
                       "only cases whose pass, dtype and shape, as printed, contain this");

@@ -114,6 +114,8 @@ CheckOptions options_of(const CheckFlags& flags) {
   options.device = select_device("check", flags.device);
   if (options.device == TC_CUDA && (flags.grad || flags.mutants || flags.refusals))
     fail(TC_ERR_INVALID_ARG, "check: --grad, --mutants and --refusals look at no device; leave --device out");
+  if (options.device == TC_CPU && (flags.capture || flags.large))
+    fail(TC_ERR_INVALID_ARG, "check: --capture and --large are for a GPU; add --device cuda");
   if (!flags.dtypes.empty()) options.dtypes = select_dtypes("check", flags.dtypes);
   return options;
 }
@@ -151,7 +153,7 @@ void run_check(const CheckFlags& flags) {
     mode("batch-invariance", flags.batch_invariance, testing::check_batch_invariance);
   }
   if (flags.json)
-    fmt::print("{}\n", tally.json().dump(2));
+    print_json(tally.json());
   else
     tally.print();
   if (!without_kernel.empty() && !flags.json) fmt::print("no GPU kernel yet: {}\n", joined(without_kernel));

@@ -143,7 +143,7 @@ void run_env(bool json) {
   const Computation on_cpu = compute(TC_CPU), on_gpu = testing::gpu_count() ? compute(TC_CUDA) : Computation{};
   const nlohmann::ordered_json env = environment(on_cpu, on_gpu);
   if (json)
-    fmt::print("{}\n", env.dump(2));
+    print_json(env);
   else
     print(env, on_cpu, on_gpu);
   if (!on_cpu.failure.empty() || !on_gpu.failure.empty()) throw Exit{kFailed};

@@ -57,6 +57,13 @@ double parse_scalar(const Field& f, const std::string& text) {
   return value;
 }
 
+const Pass* find_pass(std::string_view name) {
+  for (const OpEntry& op : all_ops())
+    for (const Pass& pass : op.passes)
+      if (pass.name == name) return &pass;
+  return nullptr;
+}
+
 // The passes that `name` means: those of an op, or one by its own name.
 Passes select_passes(const std::string& name) {
   Passes passes;
@@ -137,16 +144,27 @@ int32_t read_dtypes(const ExplainFlags& flags, const Passes& passes, testing::Ca
   return storage;
 }
 
-// A backward that is not told what to compute computes the gradient of every input that is there.
+bool must_be_given(const Pass& pass, std::string_view name) {
+  return std::any_of(pass.fields.begin(), pass.fields.end(),
+                     [&](const Field& f) { return f.name == name && f.role == Role::in && !f.is_optional; });
+}
+
+// A backward that is not told what to compute computes the gradient of every input that is there: those that are named,
+// and those that no forward does without.
 testing::Case with_gradients(const Pass& pass, testing::Case c) {
   const auto named = [&](const Field& f) { return f.role == Role::out && c.given.contains(f.name); };
   if (!pass.name.ends_with("_backward") || std::any_of(pass.fields.begin(), pass.fields.end(), named)) return c;
-  const testing::Case given = c;
-  for (const Field& f : pass.fields)
-    for (const Field& input : pass.fields)
-      if (f.role == Role::out && f.is_optional && f.name.starts_with('d') && f.name.substr(1) == input.name &&
-          (!input.is_optional || given.given.contains(input.name)))
-        c.given.insert(std::string(f.name));
+  const Pass* forward = find_pass(std::string(pass.name.substr(0, pass.name.rfind('_'))) + "_forward");
+  for (const Field& input : pass.fields) {
+    if (input.role != Role::in) continue;
+    const bool is_there = must_be_given(pass, input.name) || (forward && must_be_given(*forward, input.name));
+    const auto gradient = std::find_if(pass.fields.begin(), pass.fields.end(), [&](const Field& f) {
+      return f.role == Role::out && f.is_optional && f.name == "d" + std::string(input.name);
+    });
+    if (gradient == pass.fields.end() || !(is_there || c.given.contains(input.name))) continue;
+    c.given.insert(std::string(gradient->name));
+    if (input.is_optional) c.given.insert(std::string(input.name));
+  }
   return c;
 }
 
@@ -229,7 +247,7 @@ void run_explain(const ExplainFlags& flags) {
     else
       print(*pass, e);
   }
-  if (flags.json) fmt::print("{}\n", all.dump(2));
+  if (flags.json) print_json(all);
   if (refused) throw Exit{kRefused};
 }
 
@@ -250,9 +268,7 @@ void add_explain(CLI::App& app) {
   command->add_option("--determinism", flags->determinism, "run_to_run, batch_invariant, unordered")
       ->capture_default_str();
   command->add_option("--precision", flags->precision, "standard, strict, fast")->capture_default_str();
-  command->add_option("--threads", flags->threads, "0: all cores")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  command->add_option("--threads", flags->threads, "0: all cores")->check(not_negative())->capture_default_str();
   command->add_flag("--json", flags->json, "for machines");
   command->callback([flags] { run_explain(*flags); });
 }

@@ -1,10 +1,15 @@
 // traincore: the command line over the library.
 #include <fmt/core.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "cli/command.h"
 #include "traincore/core/error.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   CLI::App app{"TrainCore: transformer training kernels, checked and measured on your own machine"};
   app.require_subcommand(1);
   app.set_version_flag("--version", tc_version());
@@ -29,4 +34,13 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "traincore: {}\n", e.what());
     return tc::cli::kRefused;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int status = run(argc, argv);
+  if (std::fflush(stdout) == 0) return status;
+  fmt::print(stderr, "traincore: cannot write the output: {}\n", std::strerror(errno));
+  return tc::cli::kRefused;
 }

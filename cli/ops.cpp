@@ -47,8 +47,9 @@ std::string values_text(const json& field) {
 std::string default_text(const json& field) {
   if (is_tensor(field)) return field["optional"] ? "absent" : "required";
   const auto names = choices(field);
-  if (names.empty()) return fmt::format("{:g}", field["default"].get<double>());
-  const std::string& name = names.at(field["default"].get<size_t>());
+  const json& value = field["default"];
+  if (names.empty()) return value.is_number_integer() ? value.dump() : fmt::format("{:g}", value.get<double>());
+  const std::string& name = names.at(value.get<size_t>());
   return name == "?" ? "required" : name;
 }
 
@@ -89,7 +90,7 @@ void run_ops(const OpsFlags& flags) {
     std::copy_if(schema.begin(), schema.end(), std::back_inserter(ops),
                  [&](const json& op) { return op["op"] == entry.name; });
   if (flags.json) {
-    fmt::print("{}\n", ops.dump(2));
+    print_json(ops);
     return;
   }
   print_table(ops);

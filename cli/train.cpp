@@ -40,12 +40,11 @@ void run_train(const TrainFlags& flags) {
 void run_verify(const std::string& folder, bool json) {
   const train::Verification v = train::verify_checkpoint(folder);
   if (json) {
-    fmt::print("{}\n", nlohmann::json{{"folder", folder},
-                                      {"problems", v.problems},
-                                      {"notes", v.notes},
-                                      {"tensors", v.tensors},
-                                      {"values", v.values}}
-                           .dump(2));
+    print_json(nlohmann::json{{"folder", folder},
+                              {"problems", v.problems},
+                              {"notes", v.notes},
+                              {"tensors", v.tensors},
+                              {"values", v.values}});
   } else {
     for (const std::string& note : v.notes) fmt::print("note: {}\n", note);
     for (const std::string& problem : v.problems) fmt::print("{} {}\n", bad("problem:"), problem);
@@ -87,21 +86,19 @@ void add_sample(CLI::App& app) {
   command->add_option("--prompt", request->sample.prompt, "what the text starts with");
   command->add_option("--tokens", request->sample.tokens, "how many tokens to write")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_option("--temperature", request->sample.temperature, "0: always the likeliest token")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_option("--top-k", request->sample.top_k, "choose among the k likeliest; 0: all")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_option("--top-p", request->sample.top_p, "choose among the fewest that hold this probability")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(from_0_to_1());
   command->add_option("--seed", request->seed, "the same seed writes the same text")->capture_default_str();
   command->add_option("--tokenizer", request->tokenizer, "a SentencePiece model (default: the run's own, else bytes)");
-  command->add_option("--threads", request->threads, "0: all cores")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+  command->add_option("--threads", request->threads, "0: all cores")->capture_default_str()->check(not_negative());
   command->callback([request] { fmt::print("{}\n", train::sample_text(*request)); });
 }
 
@@ -111,7 +108,8 @@ void add_checkpoint(CLI::App& app) {
   auto* verify = command->add_subcommand("verify", "Check hashes, shapes, and that every number is finite");
   auto folder = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  verify->add_option("folder", *folder, "a checkpoint, e.g. runs/demo/latest")->required();
+  verify->add_option("folder", *folder, "a checkpoint, e.g. runs/demo/latest, or a run: all of its checkpoints")
+      ->required();
   verify->add_flag("--json", *json, "for machines");
   verify->callback([folder, json] { run_verify(*folder, *json); });
   auto* logits = command->add_subcommand(

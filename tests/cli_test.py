@@ -66,6 +66,11 @@ class Tool(unittest.TestCase):
         one = json.loads(self.succeed("explain", "rmsnorm_backward", *shape, "--with", "weight,dx"))
         self.assertEqual(both[0]["bytes"] - one[0]["bytes"], 16 * 4)
 
+    def test_explain_gives_backward_what_forward_must_have(self):
+        passes = json.loads(self.succeed("explain", "gemm", "--shape", "m=128,n=96,k=64", "--json"))
+        self.assertEqual([p["status"] for p in passes], ["TC_OK", "TC_OK"])
+        self.assertEqual(passes[1]["flops"], 2 * passes[0]["flops"])  # da and db
+
     def test_explain_needs_no_memory(self):
         self.succeed("explain", "rmsnorm", "--shape", "rows=100000000,cols=4096", "--set", "eps=1e-5", "--with", "weight")
 
@@ -115,6 +120,36 @@ class Tool(unittest.TestCase):
                 self.assertIn(f"({bytes_of_states} bytes a parameter)", text)
                 self.assertLessEqual(usage.ru_maxrss * 1024, said)
                 self.assertGreater(usage.ru_maxrss * 1024, 0.85 * said)
+
+    def test_what_checks_or_times_nothing_is_refused(self):
+        for mode in ("--capture", "--large"):
+            self.refuse("add --device cuda", "check", "rmsnorm", mode)
+        self.refuse("no case contains no_such_case", "bench", "fill", "--only", "no_such_case")
+
+    def test_output_that_cannot_be_written_is_no_success(self):
+        for arguments in (("ops", "--json"), ("env",), ("check", "fill", "--quick")):
+            with open("/dev/full", "w") as full:
+                result = subprocess.run([TOOL, *arguments], stdout=full, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(result.returncode, 2, arguments)
+            self.assertIn("No space left", result.stderr)
+
+    def test_numbers_out_of_range(self):
+        for value in ("0", "-1", "nan", "inf", "1e999", "many", ""):
+            self.refuse("a number > 0 is wanted", "bench", "fill", "--seconds", value)
+        for value in ("-1", "nan", "two"):
+            self.refuse("a number >= 0 is wanted", "bench", "fill", "--threads", value)
+
+    def test_integers_are_written_out(self):
+        self.assertIn(str(-(2**63)), self.succeed("ops", "attention"))
+
+    def test_verify_reports_any_bytes_as_json(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "config.json"), "wb") as file:
+                file.write(b'{"model_type": "\xff"}')
+            result = run("checkpoint", "verify", "--json", folder)
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertIn("not valid JSON", json.loads(result.stdout)["problems"][0])
+        self.refuse("is not a folder", "checkpoint", "verify", "/nowhere")
 
     def test_bad_use_is_one_sentence(self):
         for command in ("check", "bench", "ops", "explain"):

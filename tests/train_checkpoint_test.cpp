@@ -221,12 +221,26 @@ TEST(Checkpoint, damage_is_found_and_the_one_before_is_opened) {
         "SHA-256");
   }
   damage(
-      "manifest.json", [](const std::string& p) { fs::resize_file(p, 20); }, "not valid JSON");
+      "manifest.json", [](const std::string& p) { fs::resize_file(p, 20); }, "not valid JSON: parse error");
   damage(
       "manifest.json", [](const std::string& p) { std::ofstream(p) << "{}"; }, "no \"files\"");
   damage(
       "manifest.json", [](const std::string& p) { std::ofstream(p) << R"({"files": {"a": 1}})"; }, "malformed");
   EXPECT_TRUE(verify_checkpoint(path).problems.empty());
+}
+
+TEST(Checkpoint, verify_of_a_run_looks_at_all_its_checkpoints) {
+  const ScratchFolder folder;
+  TinyRun run(folder / "run");
+  const std::string first = run.save(1);
+  run.save(2);
+  const Verification good = verify_checkpoint(folder / "run"), one = verify_checkpoint(first);
+  EXPECT_TRUE(good.problems.empty());
+  EXPECT_EQ(good.tensors, 2 * one.tensors);
+  fs::remove(first + "/model.safetensors");
+  const Verification bad = verify_checkpoint(folder / "run");
+  ASSERT_FALSE(bad.problems.empty());
+  EXPECT_TRUE(mentions(bad.problems[0], first));
 }
 
 TEST(Checkpoint, verify_finds_values_that_are_not_finite) {

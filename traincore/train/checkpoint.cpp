@@ -52,7 +52,7 @@ TrainState read_state(const std::string& path) {
     state.config = config_from_json(tree.at("config"));
     return state;
   } catch (const json::exception& e) {
-    fail(TC_ERR_INVALID_ARG, "{}: not a training state: {}", path, e.what());
+    fail(TC_ERR_INVALID_ARG, "{}: not a training state: {}", path, reason_of(e));
   }
 }
 
@@ -303,8 +303,9 @@ Checkpoint open_model(const std::string& path, std::vector<std::string>& skipped
   return *std::move(newest);
 }
 
-Verification verify_checkpoint(const std::string& folder) {
-  Verification result;
+namespace {
+
+void verify_into(Verification& result, const std::string& folder) {
   const auto attempt = [&](auto&& body) {
     try {
       body();
@@ -322,6 +323,16 @@ Verification verify_checkpoint(const std::string& folder) {
     attempt([&] { read_state(join(folder, kState)); });
   else
     result.notes.push_back(fmt::format("{} has no {}: a model, but no run to resume", folder, kState));
+}
+
+}  // namespace
+
+Verification verify_checkpoint(const std::string& folder) {
+  require(fs::is_directory(folder), "{} is not a folder", folder);
+  Verification result;
+  const std::vector<Found> of_run = has(folder, kConfig) ? std::vector<Found>{} : find_checkpoints(folder);
+  for (const Found& found : of_run) verify_into(result, found.path);
+  if (of_run.empty()) verify_into(result, folder);
   return result;
 }
 

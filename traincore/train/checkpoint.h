@@ -79,7 +79,8 @@ struct Verification {
   std::vector<std::string> notes;     // what could not be checked
   int64_t tensors = 0, values = 0;
 };
-// Hashes, the model's settings, every tensor's shape, and every value finite. Never throws for what it finds.
+// Hashes, the model's settings, every tensor's shape, and every value finite: of a checkpoint, or of all of a run's.
+// Throws only if `folder` is none; what it finds is in the result.
 Verification verify_checkpoint(const std::string& folder);
 
 }  // namespace tc::train

@@ -215,10 +215,13 @@ bool is_utf8(const std::string& text) {
 }
 
 void check_range(const Setting& setting) {
-  const auto check = [&](double value) {
-    require(value >= setting.low && value <= setting.high,
-            "{} = {:g} is out of range; it must lie between {:g} and {:g}", setting.key, value, setting.low,
-            setting.high);
+  const auto check = [&](auto value) {
+    const auto text = [](double bound) {
+      return std::is_integral_v<decltype(value)> ? fmt::format("{:.0f}", bound) : fmt::format("{:g}", bound);
+    };
+    const auto number = static_cast<double>(value);
+    require(number >= setting.low && number <= setting.high, "{} = {} is out of range; it must lie between {} and {}",
+            setting.key, value, text(setting.low), text(setting.high));
   };
   const auto check_text = [&](const std::string& text) {
     require(is_utf8(text), "{} is not valid UTF-8", setting.key);
@@ -227,7 +230,7 @@ void check_range(const Setting& setting) {
     require(text.find('|') == std::string::npos && padded.find("|" + text + "|") != std::string::npos,
             "{} = {} is not one of {}", setting.key, text, setting.choices);
   };
-  if (const auto* integer = std::get_if<int64_t*>(&setting.target)) check(static_cast<double>(**integer));
+  if (const auto* integer = std::get_if<int64_t*>(&setting.target)) check(**integer);
   if (const auto* number = std::get_if<double*>(&setting.target)) check(**number);
   if (const auto* text = std::get_if<std::string*>(&setting.target)) check_text(**text);
   if (const auto* list = std::get_if<std::vector<std::string>*>(&setting.target))
@@ -318,6 +321,7 @@ TrainConfig resolve_config(std::string_view preset, const std::string& toml_file
 void validate(const TrainConfig& config) {
   TrainConfig checked = config;
   for (const Setting& setting : settings(checked)) check_range(setting);
+  require(!config.train.out.empty(), "train.out is empty, but must name the folder of the run");
   const ModelConfig& m = config.model;
   require(m.heads % m.kv_heads == 0, "model.heads = {} must be a multiple of model.kv_heads = {}", m.heads, m.kv_heads);
   require(m.head_dim % 2 == 0, "model.head_dim = {} must be even, since rotary positions turn pairs", m.head_dim);

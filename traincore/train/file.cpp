@@ -54,6 +54,12 @@ MappedFile::~MappedFile() {
   if (data_) munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
 }
 
+std::string reason_of(const std::exception& json_exception) {
+  const std::string_view text = json_exception.what();  // "[json.exception.kind.101] reason"
+  const size_t number = text.starts_with('[') ? text.find("] ") : text.npos;
+  return std::string(number == text.npos ? text : text.substr(number + 2));
+}
+
 std::string read_text(const std::string& path) {
   const InputFile file(path);
   std::string text(static_cast<size_t>(file.size()), '\0');

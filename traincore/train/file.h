@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -62,6 +63,9 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   int64_t size_ = 0;
 };
+
+// What a JSON library says of a text, without the number of its exception.
+std::string reason_of(const std::exception& json_exception);
 
 // A small file's content. Errors: as InputFile.
 std::string read_text(const std::string& path);

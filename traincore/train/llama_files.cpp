@@ -234,7 +234,7 @@ json read_json(const std::string& path) {
     require(tree.is_object(), "{}: not a JSON object", path);
     return tree;
   } catch (const json::exception& e) {
-    fail(TC_ERR_INVALID_ARG, "{}: not valid JSON: {}", path, e.what());
+    fail(TC_ERR_INVALID_ARG, "{}: not valid JSON: {}", path, reason_of(e));
   }
 }
 

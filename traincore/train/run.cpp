@@ -124,8 +124,8 @@ void run_training(TrainConfig config, bool resume) {
   require(config.model.vocab >= tokenizer->vocab(), "model.vocab is {}, but the tokenizer has {} tokens",
           config.model.vocab, tokenizer->vocab());
   const std::optional<Checkpoint> from = find_checkpoint(config, resume);
-  make_folder(config.train.out);
   Trainer trainer(config, *tokenizer, from ? &*from : nullptr);
+  make_folder(config.train.out);  // a run that is refused leaves nothing behind
   describe(config, trainer);
   if (from) fmt::print("resume  {} at step {}\n", from->folder(), trainer.steps_done());
   train_steps(config, trainer);

@@ -52,7 +52,7 @@ json parse_header(const std::string& path, std::string_view text) {
     require(header.is_object(), "{}: the header is not a JSON object", path);
     return header;
   } catch (const json::exception& e) {
-    fail(TC_ERR_INVALID_ARG, "{}: the header is not valid JSON: {}", path, e.what());
+    fail(TC_ERR_INVALID_ARG, "{}: the header is not valid JSON: {}", path, reason_of(e));
   }
 }
 
