@@ -35,9 +35,18 @@ class Refusals {
   }
 
  private:
+  using Spoil = std::function<void(std::byte* args, tc_exec& exec)>;
+
   // `spoil` changes args or exec of a fresh valid call; the sentence must contain `named`.
-  void expect(tc_status_t status, std::string_view named, const std::string& what,
-              const std::function<void(std::byte*, tc_exec&)>& spoil) {
+  void expect(tc_status_t status, std::string_view named, const std::string& what, const Spoil& spoil) {
+    expect_one_of({status}, named, what, spoil);
+  }
+  // An absurd value that may be one the op can serve, or refuses.
+  void expect_ok_or(tc_status_t status, std::string_view named, const std::string& what, const Spoil& spoil) {
+    expect_one_of({TC_OK, status}, named, what, spoil);
+  }
+  void expect_one_of(std::vector<tc_status_t> allowed, std::string_view named, const std::string& what,
+                     const Spoil& spoil) {
     Problem p(pass_, case_, TC_DTYPE_F32, Reals::storage);
     p.write_inputs(inputs_);
     p.take_snapshots();
@@ -47,12 +56,15 @@ class Refusals {
     const tc_status_t got = call(pass_, args, &exec);
     const std::string sentence = got == TC_OK ? "" : tc_last_error();
     Outcome o{std::string(op_.name), std::string(pass_.name), "refusals", "f32", "cpu", what, std::string(named)};
-    if (got != status)
-      o.message = fmt::format("{} expected, got {} ({})", tc_status_string(status), tc_status_string(got), sentence);
-    else if (sentence.find(pass_.name) == sentence.npos || sentence.find(named) == sentence.npos)
+    if (std::find(allowed.begin(), allowed.end(), got) == allowed.end())
+      o.message =
+          fmt::format("{} expected, got {} ({})", tc_status_string(allowed.back()), tc_status_string(got), sentence);
+    else if (got != TC_OK && (sentence.find(pass_.name) == sentence.npos || sentence.find(named) == sentence.npos))
       o.message = fmt::format("the sentence does not name {} and {}: {}", pass_.name, named, sentence);
-    else if (!p.unchanged())
+    else if (got != TC_OK && !p.unchanged())
       o.message = "memory was written";
+    else if (got == TC_OK)
+      o.message = p.written_out_of_place();
     report_(o);
   }
 
@@ -83,7 +95,39 @@ class Refusals {
       edit(TC_ERR_INVALID_ARG, "inner stride 2", [&](tc_tensor& x) { x.stride[last] = 2; });
     for (int i = 0; i < t.rank && f.is_written(); ++i)
       if (t.shape[i] > 1) edit(TC_ERR_INVALID_ARG, "output stride 0", [&](tc_tensor& x) { x.stride[i] = 0; });
+    for (int i = 0; i < last; ++i)
+      for (const int64_t stride : {INT64_MIN, INT64_MAX, int64_t{1} << 62})
+        if (t.shape[i] > 1)
+          edit(TC_ERR_INVALID_SHAPE, fmt::format("stride {}", stride), [&](tc_tensor& x) { x.stride[i] = stride; });
+    for (const int rank : {t.rank - 1, t.rank + 1})
+      if (rank > 0 && rank <= TC_MAX_RANK && !some_shape_fits(f, rank))
+        edit(TC_ERR_INVALID_SHAPE, fmt::format("rank {}", rank), [&](tc_tensor& x) {
+          if (rank > t.rank) x.shape[t.rank] = x.stride[t.rank] = 1;
+          x.rank = rank;
+        });
     spoil_agreement(f, t);
+    if (f.is_written()) spoil_apartness(f, t);
+  }
+
+  static bool some_shape_fits(const Field& f, int rank) {
+    for (int i = 0; i < f.shape.count(); ++i)
+      if (f.shape[i].fits(rank)) return true;
+    return false;
+  }
+
+  // An output that begins one element into each other tensor of the call.
+  void spoil_apartness(const Field& f, const tc_tensor& t) {
+    Problem probe(pass_, case_, TC_DTYPE_F32, Reals::storage);
+    for (const Field& other : pass_.fields) {
+      if (&other == &f || !other.is_tensor() || other.is_list() || !probe.has(other)) continue;
+      const tc_tensor& o = tensor_at(probe.args(), other);
+      const size_t size = std::max(tc_dtype_size(t.dtype), tc_dtype_size(o.dtype));
+      if (element_count(t) == 0 || byte_range(o).end - byte_range(o).begin <= static_cast<int64_t>(size)) continue;
+      expect(TC_ERR_INVALID_ARG, f.name, fmt::format("begins inside {}", other.name), [&](std::byte* args, tc_exec&) {
+        auto& x = *reinterpret_cast<tc_tensor*>(args + f.offset);
+        x.data = static_cast<std::byte*>(tensor_at(args, other).data) + size;
+      });
+    }
   }
 
   // The alternative of its shape that a valid call's tensor has.
@@ -93,7 +137,7 @@ class Refusals {
     fail(TC_ERR_INTERNAL, "{}: no alternative of {} fits a valid call", pass_.name, f.name);
   }
 
-  // A dimension that another tensor also has, one longer here only.
+  // A dimension that another tensor also has, one longer or 0 here only.
   void spoil_agreement(const Field& f, const tc_tensor& t) {
     Problem probe(pass_, case_, TC_DTYPE_F32, Reals::storage);
     const auto uses = [&](std::string_view name) {
@@ -109,10 +153,10 @@ class Refusals {
       if (s.terms[i].name.empty() || uses(s.terms[i].name) < 2) continue;
       const int axis = s.terms[i].variadic || !s.variadic ? i : t.rank - (s.count - i);
       if (axis >= t.rank || (s.terms[i].variadic && t.rank == s.count - 1)) continue;
-      const std::string what = fmt::format("{} one longer", s.terms[i].name);
       // Which of the two tensors is blamed depends on their order, so only the dimension must be named.
-      expect(TC_ERR_INVALID_SHAPE, s.terms[i].name, what,
-             [&](std::byte* args, tc_exec&) { ++reinterpret_cast<tc_tensor*>(args + f.offset)->shape[axis]; });
+      for (const int64_t extent : {t.shape[axis] + 1, int64_t{0}})
+        expect(TC_ERR_INVALID_SHAPE, s.terms[i].name, fmt::format("{} = {}", s.terms[i].name, extent),
+               [&](std::byte* args, tc_exec&) { reinterpret_cast<tc_tensor*>(args + f.offset)->shape[axis] = extent; });
     }
   }
 
@@ -124,6 +168,14 @@ class Refusals {
       edit("NaN", std::numeric_limits<double>::quiet_NaN());
       edit("Inf", std::numeric_limits<double>::infinity());
     }
+    const auto try_value = [&](double value) {
+      expect_ok_or(TC_ERR_INVALID_ARG, f.name, fmt::format("{:g}", value),
+                   [&](std::byte* args, tc_exec&) { set_scalar(args, f, value); });
+    };
+    if (f.role == Role::number)
+      for (const double value : {0.0, -1.0, 1e300, -1e300, 1e-300, 5e-324}) try_value(value);
+    if (f.role == Role::integer)
+      for (const double value : {0.0, -1.0, -7.0, 0x1p31, -0x1p31, 0x1p62, -0x1p62, -0x1p63}) try_value(value);
     if (f.role == Role::flag) edit("2", 2);
     if (f.role == Role::choice) {
       edit("99", 99);
