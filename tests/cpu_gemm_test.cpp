@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <mutex>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "traincore/core/error.h"
@@ -244,6 +248,25 @@ TEST(Gemm, RunsInsideAParallelLoop) {
   run(kCount);
   parallel_for(kCount, 3, run);
   for (int64_t i = 0; i < kCount; ++i) EXPECT_EQ(results[static_cast<size_t>(i)], results.back());
+}
+
+// A million threads would end the process: OpenMP has no way to say that it could not start one.
+TEST(ParallelFor, TakesAbsurdThreadCounts) {
+  constexpr int64_t kCount = int64_t{1} << 20;
+  std::mutex mutex;
+  std::set<std::thread::id> workers;
+  std::atomic<int64_t> done = 0;
+  parallel_for(kCount, INT32_MAX, [&](int64_t) {
+    thread_local bool seen = false;
+    if (!seen) {
+      const std::lock_guard lock(mutex);
+      workers.insert(std::this_thread::get_id());
+      seen = true;
+    }
+    ++done;
+  });
+  EXPECT_EQ(done, kCount);
+  EXPECT_LE(workers.size(), std::max(64u, std::thread::hardware_concurrency()));
 }
 
 TEST(ParallelFor, FirstExceptionLeavesIt) {

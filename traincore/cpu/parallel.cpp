@@ -36,7 +36,10 @@ class FirstException {
 
 // OpenMP lives here and not in a file compiled once per SIMD target: outlined regions lose the target attribute.
 void parallel_for(int64_t count, int threads, FunctionRef<void(int64_t)> body) {
-  const int wanted = threads > 0 ? threads : omp_get_max_threads();
+  // OpenMP ends the process when it cannot start a thread, so more than the machine can use are never asked for.
+  constexpr int kAlwaysGranted = 64;
+  const int most = std::max({omp_get_num_procs(), omp_get_max_threads(), kAlwaysGranted});
+  const int wanted = threads > 0 ? std::min(threads, most) : omp_get_max_threads();
   const int team = static_cast<int>(std::min<int64_t>(wanted, count));
   if (team <= 1 || omp_in_parallel()) {
     for (int64_t i = 0; i < count; ++i) body(i);
