@@ -453,6 +453,16 @@ TEST_P(KitSized, RefusesSizesAndBuffersThatDoNotFit) {
 INSTANTIATE_TEST_SUITE_P(All, KitSized, ::testing::ValuesIn(kSized),
                          [](const auto& info) { return std::string(info.param.name); });
 
+TEST_F(Kit, WhatAnOpRefusesNamesTheCall) {
+  tc_buffer *X = filled<f16>({1, 2, 3, 4}), *gamma = filled<f16>({1, 1, 1, 1}), *Y = empty(8), *rstd = empty(4);
+  expect_refused(TC_ERR_INVALID_ARG, tc_rmsnorm_forward(ctx, X, gamma, Y, rstd, 1, 4, 0), "tc_rmsnorm_forward");
+  EXPECT_NE(std::string(tc_last_error()).find("eps is 0"), std::string::npos) << tc_last_error();
+  tc_buffer* shifted = nullptr;
+  ASSERT_EQ(tc_buffer_from_ptr(ctx, mapped<f16>(X) + 1, 6, &shifted), TC_OK);
+  expect_refused(TC_ERR_INVALID_ARG, tc_softmax_forward(ctx, X, shifted, 1, 3), "tc_softmax_forward");
+  EXPECT_NE(std::string(tc_last_error()).find("overlaps"), std::string::npos) << tc_last_error();
+}
+
 TEST_F(Kit, ProgramsMapOnceAndReadAfterEveryCall) {
   tc_buffer *X = filled<f16>({1, 2, 3, 4}), *Y = empty(8);
   const f16* const y = mapped<f16>(Y);

@@ -31,7 +31,8 @@ int64_t span_bytes(const char* call, const char* name, const tc_tensor& t) {
 }  // namespace
 
 Call::Call(const char* name, const tc_context* ctx, std::initializer_list<const tc_buffer*> handles, Where where)
-    : name_(name), work_(std::make_shared<Work>()) {
+    : work_(std::make_shared<Work>()) {
+  work_->name = name;
   work_->context = context_of(name, ctx);
   bool on_gpu = where == Where::best && gpu::count() > 0;
   for (const tc_buffer* handle : handles) {
@@ -48,14 +49,14 @@ Call::Call(const char* name, const tc_context* ctx, std::initializer_list<const 
 
 void Call::require_positive(std::initializer_list<Extent> extents, tc_status_t code) const {
   for (const Extent& e : extents)
-    if (e.value <= 0) fail(code, "{}: {} is {}, but must be > 0", name_, e.name, e.value);
+    if (e.value <= 0) fail(code, "{}: {} is {}, but must be > 0", work_->name, e.name, e.value);
 }
 
 const Buffer& Call::buffer(const char* name, const tc_buffer* handle) const {
   for (const Held& held : work_->held)
     if (held.handle == handle) return *held.buffer;
-  buffer_of(name_, name, handle);  // says what is wrong with it
-  fail(TC_ERR_INTERNAL, "{}: {} was not named when the call began", name_, name);
+  buffer_of(work_->name, name, handle);  // says what is wrong with it
+  fail(TC_ERR_INTERNAL, "{}: {} was not named when the call began", work_->name, name);
 }
 
 tc_tensor Call::tensor(const char* name, const tc_buffer* handle, int32_t dtype, std::initializer_list<int64_t> shape,
@@ -65,9 +66,9 @@ tc_tensor Call::tensor(const char* name, const tc_buffer* handle, int32_t dtype,
   std::copy(strides.begin(), strides.end(), t.stride);
   t.device = work_->device_kind;
   t.device_index = work_->device_index;
-  const int64_t needed = span_bytes(name_, name, t);
+  const int64_t needed = span_bytes(work_->name, name, t);
   if (static_cast<uint64_t>(needed) > memory.bytes())
-    fail(TC_ERR_INVALID_SHAPE, "{}: {} has {} bytes, but its shape in {} needs {}", name_, name, memory.bytes(),
+    fail(TC_ERR_INVALID_SHAPE, "{}: {} has {} bytes, but its shape in {} needs {}", work_->name, name, memory.bytes(),
          tc_dtype_name(dtype), needed);
   return t;
 }
@@ -83,8 +84,8 @@ tc_tensor Call::copied(const float* values, int64_t count) {
   return t;
 }
 
-void Call::throw_unless_ok(tc_status_t status) {
-  if (status != TC_OK) throw Error(status, tc_last_error());
+void Call::Work::throw_unless_ok(tc_status_t status) const {
+  if (status != TC_OK) fail(status, "{}: {}", name, tc_last_error());
 }
 
 void Call::Work::run() const {
@@ -96,7 +97,7 @@ void Call::Work::run() const {
 
 void Call::run(const tc_stream* stream) {
   if (stream)
-    stream_of(name_, "stream", stream)->post([work = work_] { work->run(); });
+    stream_of(work_->name, "stream", stream)->post([work = work_] { work->run(); });
   else
     work_->run();
   last_backend = work_->device_kind == TC_CUDA ? TC_BACKEND_CUDA : TC_BACKEND_PORTABLE_CPU;

@@ -22,7 +22,7 @@ class Call {
   // `buffers` are all that the call may name; NULL ones are left out. A GPU is best if it can reach them all.
   Call(const char* name, const tc_context* ctx, std::initializer_list<const tc_buffer*> buffers, Where where);
 
-  const char* name() const { return name_; }
+  const char* name() const { return work_->name; }
 
   // Each extent must be > 0.
   void require_positive(std::initializer_list<Extent> extents, tc_status_t code = TC_ERR_INVALID_ARG) const;
@@ -40,7 +40,7 @@ class Call {
     size_t bytes = 0;
     const tc_status_t status = workspace(&args, nullptr, &bytes);
     if (status == TC_ERR_KERNEL_NOT_FOUND && work_->device_kind == TC_CUDA) throw NoGpuKernel();
-    throw_unless_ok(status);
+    work_->throw_unless_ok(status);
     work_->ops.push_back({bytes, [op, args](const tc_exec& exec) { return op(&args, &exec); }});
   }
 
@@ -58,18 +58,18 @@ class Call {
   };
   // What a stream keeps until the call has run.
   struct Work {
+    const char* name;  // of the call
     std::shared_ptr<Context> context;
     std::vector<Held> held;
     std::vector<std::shared_ptr<Buffer>> copies;
     std::vector<Op> ops;
     int32_t device_kind = TC_CPU, device_index = 0;
     void run() const;
+    void throw_unless_ok(tc_status_t status) const;  // an op's refusal, as this call's
   };
 
-  static void throw_unless_ok(tc_status_t status);
   const Buffer& buffer(const char* name, const tc_buffer* handle) const;
 
-  const char* name_;
   std::shared_ptr<Work> work_;
 };
 
