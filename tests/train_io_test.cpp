@@ -257,6 +257,15 @@ TEST(AtomicFile, a_link_is_replaced) {
   EXPECT_EQ(std::filesystem::read_symlink(folder / "latest"), "two");
 }
 
+TEST(AtomicFile, a_folder_has_one_run_at_a_time) {
+  const ScratchFolder folder;
+  {
+    const Descriptor lock = lock_folder(folder.path());
+    EXPECT_TRUE(mentions(error_of([&] { (void)lock_folder(folder.path()); }), "in use by another run"));
+  }
+  EXPECT_GE(lock_folder(folder.path()).get(), 0);
+}
+
 TEST(AtomicFile, a_full_disk_is_one_sentence) {
   OutputFile full("/dev/full");
   EXPECT_TRUE(mentions(error_of([&] { full.write("x"); }), "cannot write /dev/full: No space left on device"));

@@ -1,12 +1,15 @@
 #include "traincore/train/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+
+#include "traincore/core/fail.h"
 
 namespace tc::train {
 namespace {
@@ -48,6 +51,13 @@ void create_folders(const std::string& path) {
     errno = error.value();
     fail_errno("create the folder", path);
   }
+}
+
+Descriptor lock_folder(const std::string& path) {
+  Descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() < 0) fail_errno("open the folder", path);
+  require(flock(folder.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK, "{} is in use by another run", path);
+  return folder;  // also where the file system has no locks
 }
 
 OutputFile::OutputFile(std::string path)

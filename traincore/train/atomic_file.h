@@ -32,6 +32,9 @@ class OutputFile {
 // The folder and those above it, if they are not there yet.
 void create_folders(const std::string& path);
 
+// The folder for this process alone, until the descriptor closes or the process ends. Error: another has it.
+[[nodiscard]] Descriptor lock_folder(const std::string& path);
+
 // `path` holds `content`, or what it held before: written as path.tmp, fsynced, renamed.
 void write_file_atomically(const std::string& path, std::string_view content);
 

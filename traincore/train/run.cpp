@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "traincore/core/fail.h"
+#include "traincore/train/atomic_file.h"
 #include "traincore/train/generator.h"
 #include "traincore/train/layers.h"
 #include "traincore/train/trainer.h"
@@ -36,13 +37,6 @@ std::optional<Checkpoint> find_checkpoint(const TrainConfig& config, bool resume
     require(newest->model() == config.model, "{} holds a model of another shape than this configuration",
             newest->folder());
   return newest;
-}
-
-void make_folder(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  require(!error && fs::is_directory(path), "cannot make the folder {}: {}", path,
-          error ? error.message() : "a file is there");
 }
 
 std::string gigabytes(size_t bytes) { return fmt::format("{:.3f} GB", static_cast<double>(bytes) * 1e-9); }
@@ -125,7 +119,8 @@ void run_training(TrainConfig config, bool resume) {
           config.model.vocab, tokenizer->vocab());
   const std::optional<Checkpoint> from = find_checkpoint(config, resume);
   Trainer trainer(config, *tokenizer, from ? &*from : nullptr);
-  make_folder(config.train.out);  // a run that is refused leaves nothing behind
+  create_folders(config.train.out);  // not before all that can be refused was: a refused run leaves nothing behind
+  const Descriptor lock = lock_folder(config.train.out);
   describe(config, trainer);
   if (from) fmt::print("resume  {} at step {}\n", from->folder(), trainer.steps_done());
   train_steps(config, trainer);
