@@ -72,24 +72,19 @@ void run_bench(BenchFlags& flags) {
 
 }  // namespace
 
-void add_bench(CLI::App& app) {
-  auto* command = app.add_subcommand(
+void add_bench(Command& tool) {
+  Command command = tool.subcommand(
       "bench", "Time ops on this machine and give each as a share of what its memory and its matrix product allow");
   auto flags = std::make_shared<BenchFlags>();
-  command->add_option("op", flags->ops, "ops to time (default: all)");
-  command->add_option("--device", flags->device, "cpu, cuda, cuda:1, ...")->capture_default_str();
-  command->add_option("--dtype", flags->dtypes, "f32, bf16, f16 (default: f32,bf16)")->delimiter(',');
-  command->add_option("--threads", flags->options.threads, "threads (0: all cores)")
-      ->check(not_negative())
-      ->capture_default_str();
-  command->add_option("--seconds", flags->options.seconds, "timed seconds a case")
-      ->check(positive())
-      ->capture_default_str();
-  command->add_option("--only", flags->options.only,
-                      "only cases whose pass, dtype and shape, as printed, contain this");
-  command->add_option("--html", flags->html, "also write the result as one page to this file");
-  command->add_flag("--json", flags->json, "for machines");
-  command->callback([flags] { run_bench(*flags); });
+  command.words("op", flags->ops, "ops to time (default: all)");
+  command.text("--device", flags->device, "cpu, cuda, cuda:1, ...");
+  command.list("--dtype", flags->dtypes, "f32, bf16, f16 (default: f32,bf16)");
+  command.number("--threads", flags->options.threads, "threads (0: all cores)", Rule::not_negative);
+  command.number("--seconds", flags->options.seconds, "timed seconds a case", Rule::positive);
+  command.text("--only", flags->options.only, "only cases whose pass, dtype and shape, as printed, contain this");
+  command.text("--html", flags->html, "also write the result as one page to this file");
+  command.flag("--json", flags->json, "for machines");
+  command.action([flags] { run_bench(*flags); });
 }
 
 }  // namespace tc::cli

@@ -163,28 +163,27 @@ void run_check(const CheckFlags& flags) {
 
 }  // namespace
 
-void add_check(CLI::App& app) {
-  auto* command = app.add_subcommand(
-      "check", "Hold ops against their f64 oracle on this machine; exit status 1 if any check fails");
+void add_check(Command& tool) {
+  Command command =
+      tool.subcommand("check", "Hold ops against their f64 oracle on this machine; exit status 1 if any check fails");
   auto flags = std::make_shared<CheckFlags>();
-  command->add_option("op", flags->ops, "ops to check (default: all)");
-  command->add_option("--device", flags->device, "cpu, cuda, cuda:1, ...")->capture_default_str();
-  command->add_option("--dtype", flags->dtypes, "f32, bf16, f16 (default: all three)")->delimiter(',');
-  command->add_flag("--quick", flags->quick, "few small cases, for sanitizers and CI");
-  command->add_flag("--full", flags->full, "up to 2^26 elements a case");
-  command->add_flag("--numbers", flags->numbers, "errors against the oracle (the default if no mode is named)");
-  command->add_flag("--grad", flags->grad, "the backward oracle against central differences of the forward one");
-  command->add_flag("--determinism", flags->determinism, "same bits whatever the threads and the scratch");
-  command->add_flag("--batch-invariance", flags->batch_invariance, "a row's bits do not depend on other rows");
-  command->add_flag("--mutants", flags->mutants, "deliberately wrong kernels are caught");
-  command->add_flag("--refusals", flags->refusals, "bad arguments are refused and nothing is written");
-  command->add_flag("--capture", flags->capture,
-                    "with --device cuda: every case captured into a graph and replayed with new inputs");
-  command->add_flag("--large", flags->large,
-                    "with --device cuda: more than 2^31 elements a tensor, a sample of rows held");
-  command->add_flag("--all", flags->all, "every mode");
-  command->add_flag("--json", flags->json, "for machines");
-  command->callback([flags] { run_check(*flags); });
+  command.words("op", flags->ops, "ops to check (default: all)");
+  command.text("--device", flags->device, "cpu, cuda, cuda:1, ...");
+  command.list("--dtype", flags->dtypes, "f32, bf16, f16 (default: all three)");
+  command.flag("--quick", flags->quick, "few small cases, for sanitizers and CI");
+  command.flag("--full", flags->full, "up to 2^26 elements a case");
+  command.flag("--numbers", flags->numbers, "errors against the oracle (the default if no mode is named)");
+  command.flag("--grad", flags->grad, "the backward oracle against central differences of the forward one");
+  command.flag("--determinism", flags->determinism, "same bits whatever the threads and the scratch");
+  command.flag("--batch-invariance", flags->batch_invariance, "a row's bits do not depend on other rows");
+  command.flag("--mutants", flags->mutants, "deliberately wrong kernels are caught");
+  command.flag("--refusals", flags->refusals, "bad arguments are refused and nothing is written");
+  command.flag("--capture", flags->capture,
+               "with --device cuda: every case captured into a graph and replayed with new inputs");
+  command.flag("--large", flags->large, "with --device cuda: more than 2^31 elements a tensor, a sample of rows held");
+  command.flag("--all", flags->all, "every mode");
+  command.flag("--json", flags->json, "for machines");
+  command.action([flags] { run_check(*flags); });
 }
 
 }  // namespace tc::cli

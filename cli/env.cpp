@@ -32,7 +32,7 @@ nlohmann::ordered_json libraries() {
           {"oneDNN", fmt::format("{}.{}.{}", dnnl->major, dnnl->minor, dnnl->patch)},
           {"OpenMP", std::to_string(_OPENMP)},
           {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
-          {"CLI11", CLI11_VERSION},
+          {"CLI11", parser_version()},
           {"nlohmann-json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
                                         NLOHMANN_JSON_VERSION_PATCH)}};
 }
@@ -151,12 +151,12 @@ void run_env(bool json) {
 
 }  // namespace
 
-void add_env(CLI::App& app) {
-  auto* command = app.add_subcommand(
+void add_env(Command& tool) {
+  Command command = tool.subcommand(
       "env", "This build, its libraries and this machine; runs one call on each device, exit status 1 if it is wrong");
   auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "for machines");
-  command->callback([json] { run_env(*json); });
+  command.flag("--json", *json, "for machines");
+  command.action([json] { run_env(*json); });
 }
 
 }  // namespace tc::cli

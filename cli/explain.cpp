@@ -253,24 +253,21 @@ void run_explain(const ExplainFlags& flags) {
 
 }  // namespace
 
-void add_explain(CLI::App& app) {
-  auto* command = app.add_subcommand(
+void add_explain(Command& tool) {
+  Command command = tool.subcommand(
       "explain", "Say which kernel a call would run and why, or how it is refused; nothing is computed");
   auto flags = std::make_shared<ExplainFlags>();
-  command->add_option("op", flags->op, "an op, or one of its passes")->required();
-  command->add_option("--shape", flags->shape, "dimensions, as in rows=8x512,cols=4096")->delimiter(',');
-  command->add_option("--set", flags->scalars, "options, as in eps=1e-5")->delimiter(',');
-  command->add_option("--with", flags->with, "the optional tensors that are there, as in weight,rstd")->delimiter(',');
-  command->add_option("--dtype", flags->dtypes, "of the full-size tensors, then of single ones: bf16,weight=f32")
-      ->delimiter(',');
-  command->add_option("--tensors", flags->tensors, "shapes of the tensors of a list, as in 4096x4096,4096")
-      ->delimiter(',');
-  command->add_option("--determinism", flags->determinism, "run_to_run, batch_invariant, unordered")
-      ->capture_default_str();
-  command->add_option("--precision", flags->precision, "standard, strict, fast")->capture_default_str();
-  command->add_option("--threads", flags->threads, "0: all cores")->check(not_negative())->capture_default_str();
-  command->add_flag("--json", flags->json, "for machines");
-  command->callback([flags] { run_explain(*flags); });
+  command.text("op", flags->op, "an op, or one of its passes", Need::required);
+  command.list("--shape", flags->shape, "dimensions, as in rows=8x512,cols=4096");
+  command.list("--set", flags->scalars, "options, as in eps=1e-5");
+  command.list("--with", flags->with, "the optional tensors that are there, as in weight,rstd");
+  command.list("--dtype", flags->dtypes, "of the full-size tensors, then of single ones: bf16,weight=f32");
+  command.list("--tensors", flags->tensors, "shapes of the tensors of a list, as in 4096x4096,4096");
+  command.text("--determinism", flags->determinism, "run_to_run, batch_invariant, unordered");
+  command.text("--precision", flags->precision, "standard, strict, fast");
+  command.number("--threads", flags->threads, "0: all cores", Rule::not_negative);
+  command.flag("--json", flags->json, "for machines");
+  command.action([flags] { run_explain(*flags); });
 }
 
 }  // namespace tc::cli

@@ -101,12 +101,12 @@ void run_ops(const OpsFlags& flags) {
 
 }  // namespace
 
-void add_ops(CLI::App& app) {
-  auto* command = app.add_subcommand("ops", "The table of operations; with names, every field of theirs");
+void add_ops(Command& tool) {
+  Command command = tool.subcommand("ops", "The table of operations; with names, every field of theirs");
   auto flags = std::make_shared<OpsFlags>();
-  command->add_option("op", flags->ops, "ops to describe (default: the table of all)");
-  command->add_flag("--json", flags->json, "for machines: every field of every op");
-  command->callback([flags] { run_ops(*flags); });
+  command.words("op", flags->ops, "ops to describe (default: the table of all)");
+  command.flag("--json", flags->json, "for machines: every field of every op");
+  command.action([flags] { run_ops(*flags); });
 }
 
 }  // namespace tc::cli

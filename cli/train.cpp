@@ -64,60 +64,51 @@ void print_logits(const std::string& folder, const std::vector<int32_t>& tokens)
 
 }  // namespace
 
-void add_train(CLI::App& app) {
-  auto* command = app.add_subcommand("train", "Train a Llama-style model on text files");
+void add_train(Command& tool) {
+  Command command = tool.subcommand("train", "Train a Llama-style model on text files");
   auto flags = std::make_shared<TrainFlags>();
-  command->add_option("--data", flags->data, "text files, or token ids as .bin (u16) and .u32.bin");
-  command->add_option("--preset", flags->preset,
-                      fmt::format("{} (default: tiny)", fmt::join(train::preset_names(), ", ")));
-  command->add_option("--config", flags->config, "a TOML file with sections model, train, data, optim, sample");
-  command->add_option("--set", flags->assignments, "key=value over preset and file, e.g. --set train.steps=100")
-      ->take_all();
-  command->add_option("--tokenizer", flags->tokenizer, "a SentencePiece model (default: bytes)");
-  command->add_flag("--resume", flags->resume, "continue the newest checkpoint in train.out, bit for bit");
-  command->add_flag("--print-config", flags->print_config, "print the configuration as TOML and stop");
-  command->callback([flags] { run_train(*flags); });
+  command.words("--data", flags->data, "text files, or token ids as .bin (u16) and .u32.bin");
+  command.text("--preset", flags->preset, fmt::format("{} (default: tiny)", fmt::join(train::preset_names(), ", ")));
+  command.text("--config", flags->config, "a TOML file with sections model, train, data, optim, sample");
+  command.words("--set", flags->assignments, "key=value over preset and file, e.g. --set train.steps=100");
+  command.text("--tokenizer", flags->tokenizer, "a SentencePiece model (default: bytes)");
+  command.flag("--resume", flags->resume, "continue the newest checkpoint in train.out, bit for bit");
+  command.flag("--print-config", flags->print_config, "print the configuration as TOML and stop");
+  command.action([flags] { run_train(*flags); });
 }
 
-void add_sample(CLI::App& app) {
-  auto* command = app.add_subcommand("sample", "Write text with a trained model");
+void add_sample(Command& tool) {
+  Command command = tool.subcommand("sample", "Write text with a trained model");
   auto request = std::make_shared<train::SampleRequest>();
-  command->add_option("folder", request->folder, "a run, a checkpoint, or a Hugging Face Llama folder")->required();
-  command->add_option("--prompt", request->sample.prompt, "what the text starts with");
-  command->add_option("--tokens", request->sample.tokens, "how many tokens to write")
-      ->capture_default_str()
-      ->check(positive());
-  command->add_option("--temperature", request->sample.temperature, "0: always the likeliest token")
-      ->capture_default_str()
-      ->check(not_negative());
-  command->add_option("--top-k", request->sample.top_k, "choose among the k likeliest; 0: all")
-      ->capture_default_str()
-      ->check(not_negative());
-  command->add_option("--top-p", request->sample.top_p, "choose among the fewest that hold this probability")
-      ->capture_default_str()
-      ->check(from_0_to_1());
-  command->add_option("--seed", request->seed, "the same seed writes the same text")->capture_default_str();
-  command->add_option("--tokenizer", request->tokenizer, "a SentencePiece model (default: the run's own, else bytes)");
-  command->add_option("--threads", request->threads, "0: all cores")->capture_default_str()->check(not_negative());
-  command->callback([request] { fmt::print("{}\n", train::sample_text(*request)); });
+  command.text("folder", request->folder, "a run, a checkpoint, or a Hugging Face Llama folder", Need::required);
+  command.text("--prompt", request->sample.prompt, "what the text starts with");
+  command.number("--tokens", request->sample.tokens, "how many tokens to write", Rule::positive);
+  command.number("--temperature", request->sample.temperature, "0: always the likeliest token", Rule::not_negative);
+  command.number("--top-k", request->sample.top_k, "choose among the k likeliest; 0: all", Rule::not_negative);
+  command.number("--top-p", request->sample.top_p, "choose among the fewest that hold this probability",
+                 Rule::from_0_to_1);
+  command.number("--seed", request->seed, "the same seed writes the same text");
+  command.text("--tokenizer", request->tokenizer, "a SentencePiece model (default: the run's own, else bytes)");
+  command.number("--threads", request->threads, "0: all cores", Rule::not_negative);
+  command.action([request] { fmt::print("{}\n", train::sample_text(*request)); });
 }
 
-void add_checkpoint(CLI::App& app) {
-  auto* command = app.add_subcommand("checkpoint", "Look into checkpoints");
-  command->require_subcommand(1);
-  auto* verify = command->add_subcommand("verify", "Check hashes, shapes, and that every number is finite");
+void add_checkpoint(Command& tool) {
+  Command command = tool.subcommand("checkpoint", "Look into checkpoints");
+  command.require_subcommand();
+  Command verify = command.subcommand("verify", "Check hashes, shapes, and that every number is finite");
   auto folder = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  verify->add_option("folder", *folder, "a checkpoint, e.g. runs/demo/latest, or a run: all of its checkpoints")
-      ->required();
-  verify->add_flag("--json", *json, "for machines");
-  verify->callback([folder, json] { run_verify(*folder, *json); });
-  auto* logits = command->add_subcommand(
+  verify.text("folder", *folder, "a checkpoint, e.g. runs/demo/latest, or a run: all of its checkpoints",
+              Need::required);
+  verify.flag("--json", *json, "for machines");
+  verify.action([folder, json] { run_verify(*folder, *json); });
+  Command logits = command.subcommand(
       "logits", "Print what a model answers to tokens, a line for each, to hold against another implementation");
   auto tokens = std::make_shared<std::vector<int32_t>>();
-  logits->add_option("folder", *folder, "a run, a checkpoint, or a Hugging Face Llama folder")->required();
-  logits->add_option("--tokens", *tokens, "ids, e.g. --tokens 5 17 3")->required();
-  logits->callback([folder, tokens] { print_logits(*folder, *tokens); });
+  logits.text("folder", *folder, "a run, a checkpoint, or a Hugging Face Llama folder", Need::required);
+  logits.integers("--tokens", *tokens, "ids, e.g. --tokens 5 17 3", Need::required);
+  logits.action([folder, tokens] { print_logits(*folder, *tokens); });
 }
 
 }  // namespace tc::cli
