@@ -86,6 +86,7 @@ std::unique_ptr<std::byte, UnmapPages> Memory::map(size_t bytes) {
   void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED)
     fail(TC_ERR_ALLOC, "{:.2f} GB are needed, more than this machine gives", static_cast<double>(bytes) * 1e-9);
+  madvise(p, size, MADV_HUGEPAGE);  // a wish: without it large pages are for those who ask
   return {static_cast<std::byte*>(p), UnmapPages{size}};
 }
 
