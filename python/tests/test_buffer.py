@@ -42,8 +42,8 @@ def test_from_numpy_copies_densely(rng):
 def test_exchange():
     buffer = Buffer.from_numpy(np.arange(6, dtype=np.int32).reshape(2, 3))
     again = np.from_dlpack(buffer)
-    again[0, 0] = 9
-    assert buffer.numpy()[0, 0] == 9
+    buffer.numpy()[0, 0] = 9
+    assert again[0, 0] == 9
     assert np.asarray(buffer, np.float64).dtype == np.float64
 
 

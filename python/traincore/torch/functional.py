@@ -38,6 +38,7 @@ def _autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
 
 def over_rows(function: str, norm, x: Tensor, shape: tuple[int, ...], *parameters: Tensor | None):
     """norm(x, *parameters) over the trailing dimensions of x, which must be `shape`, as one."""
+    _require_tensors(function, x=x)
     if len(shape) > x.dim() or x.shape[x.dim() - len(shape) :] != torch.Size(shape):
         raise ValueError(f"{function}: x has shape {list(x.shape)}, expected [..., {', '.join(map(str, shape))}]")
     if len(shape) <= 1:
@@ -52,7 +53,7 @@ def rmsnorm(
 
     rounding "once": f32 throughout, one cast to x's dtype. "before_weight": the normalised row is rounded to x's dtype,
     then times weight, in the promoted dtype of both, as Hugging Face's Llama does. weight_offset is 1 for Gemma."""
-    _require_tensors("rmsnorm", ("weight",), x=x, weight=weight)
+    _require_tensors("rmsnorm", ("weight",), weight=weight)
 
     def norm(rows, w):
         return _norm_ops.rmsnorm_forward(rows, None, w, eps, weight_offset, rounding)[0]
@@ -71,7 +72,7 @@ def add_rmsnorm(x: Tensor, a: Tensor, weight: Tensor | None, eps: float = 1e-6) 
 
 def layernorm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
     """(x - mean) / sqrt(variance + eps) * weight + bias over the parameters' dimensions, the last one without any."""
-    _require_tensors("layernorm", ("weight", "bias"), x=x, weight=weight, bias=bias)
+    _require_tensors("layernorm", ("weight", "bias"), weight=weight, bias=bias)
 
     def norm(rows, w, b):
         return _norm_ops.layernorm_forward(rows, w, b, eps)[0]
