@@ -19,7 +19,7 @@ template <class T>
 void forward_rows(const tcx_@op@_forward_args& a, const tc_exec& exec) {
   const auto x = rows_of<const T>(a.x);
   const auto y = rows_of<T>(a.y);
-  parallel_blocks(x.count, rows_per_block(x.cols), exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
+  parallel_blocks(x.count, rows_per_block(x.count, x.cols), exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t r = begin; r < end; ++r) {
       const T* const from = x[r];
       T* const to = y[r];
@@ -35,7 +35,7 @@ template <class T>
 void backward_rows(const tcx_@op@_backward_args& a, const tc_exec& exec) {
   const auto dy = rows_of<const T>(a.dy), x = rows_of<const T>(a.x);
   const auto dx = rows_of<T>(a.dx);
-  parallel_blocks(dy.count, rows_per_block(dy.cols), exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
+  parallel_blocks(dy.count, rows_per_block(dy.count, dy.cols), exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t r = begin; r < end; ++r) {
       const T *const gradient = dy[r], *const from = x[r];
       T* const to = dx[r];
