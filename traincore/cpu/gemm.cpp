@@ -15,9 +15,10 @@ namespace {
 
 constexpr int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
 constexpr int64_t round_up(int64_t n, int64_t multiple) { return blocks(n, multiple) * multiple; }
-// The size of tiles that share n out evenly, none larger than `largest`.
+// The size of an even number of tiles that share n out evenly, none larger than `largest`.
 constexpr int64_t even_tile(int64_t n, int64_t largest) {
-  return std::min(n, round_up(blocks(n, blocks(n, largest)), 16));
+  const int64_t pairs = blocks(n, 2 * largest);
+  return n <= largest ? n : std::min(n, round_up(blocks(n, 2 * pairs), 16));
 }
 
 const void* at(const void* data, int32_t dtype, int64_t offset) {
