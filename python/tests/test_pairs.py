@@ -413,6 +413,13 @@ def refusals():
     ]
 
 
+@pytest.mark.parametrize("module", [tc.norms, tc.pointwise, tc.losses, tc.matmul, tc.attention])
+def test_everything_is_documented(module):
+    public = [v for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__ and n[0] != "_"]
+    assert module.__doc__ and len(public) >= 3
+    assert all(thing.__doc__ for thing in public)
+
+
 @pytest.mark.parametrize("index", range(len(refusals())))
 def test_refusals_name_the_argument_and_launch_nothing(index):
     kind, sentence, call = refusals()[index]

@@ -239,6 +239,12 @@ def test_errors_name_what_is_wrong():
         tct.cross_entropy(x, torch.zeros(3))
 
 
+def test_everything_is_documented():
+    for name in tct.__all__:
+        thing = getattr(tct, name)
+        assert thing.__doc__ and thing.__module__.startswith("traincore.torch"), name
+
+
 @on_every_device
 def test_a_loss_leaves_its_logits_alone(device):
     """Liger#272: whoever else saved the logits still finds them, and a second loss on them is right."""

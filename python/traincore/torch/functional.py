@@ -109,14 +109,17 @@ def geglu(gate: Tensor, up: Tensor, approximate: str = "tanh") -> Tensor:
 
 
 def silu(x: Tensor) -> Tensor:
+    """x sigmoid(x)."""
     return activation(x, "silu")
 
 
 def sigmoid(x: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))."""
     return activation(x, "sigmoid")
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """x Phi(x); approximate "tanh" or "none" as in torch.nn.functional.gelu."""
     return activation(x, _gelu(approximate))
 
 
@@ -128,18 +131,22 @@ def _gelu(approximate: str) -> str:
 
 
 def quick_gelu(x: Tensor) -> Tensor:
+    """x sigmoid(1.702 x)."""
     return activation(x, "quick_gelu")
 
 
 def relu(x: Tensor) -> Tensor:
+    """max(x, 0), whose derivative at 0 is 0."""
     return activation(x, "relu")
 
 
 def relu2(x: Tensor) -> Tensor:
+    """max(x, 0)^2."""
     return activation(x, "relu2")
 
 
 def tanh(x: Tensor) -> Tensor:
+    """tanh(x)."""
     return activation(x, "tanh")
 
 

@@ -3,6 +3,7 @@
 import torch
 
 from .. import ops
+from .._pairs import real
 
 
 class AdamW(torch.optim.Optimizer):
@@ -21,8 +22,13 @@ class AdamW(torch.optim.Optimizer):
         if rounding not in ("nearest", "stochastic"):
             raise ValueError(f"AdamW: rounding is {rounding!r}, expected 'nearest' or 'stochastic'")
         for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
-            if not isinstance(value, torch.Tensor) and not value >= 0:
-                raise ValueError(f"AdamW: {name} is {value}, but must be >= 0")
+            if not isinstance(value, torch.Tensor):
+                real(f"AdamW: {name}", value, low=0)
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+            raise TypeError(f"AdamW: betas is {betas!r}, expected two numbers")
+        for name, beta in zip(("betas[0]", "betas[1]"), betas):
+            if real(f"AdamW: {name}", beta, low=0, high=1) == 1:
+                raise ValueError(f"AdamW: {name} is {beta!r}, but must be in [0, 1)")
         defaults = {
             "lr": lr,
             "betas": betas,
@@ -98,8 +104,17 @@ class AdamW(torch.optim.Optimizer):
                 p.data.copy_(updated)
         return first_index + sum(p.numel() for p in params)
 
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # torch.optim.AdamW's groups have none of our own settings
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)
+
     def load_state_dict(self, state_dict: dict) -> None:
-        """Restores a state; moments stay f32 even of bf16 parameters."""
+        """Restores a state, torch.optim.AdamW's too; moments stay f32 even of bf16 parameters."""
+        for name in ("amsgrad", "maximize"):
+            if any(group.get(name) for group in state_dict["param_groups"]):
+                raise ValueError(f"AdamW: the state was made with {name}=True, which is not served")
         super().load_state_dict(state_dict)
         saved = state_dict["state"]
         indices = (i for group in state_dict["param_groups"] for i in group["params"])
