@@ -338,6 +338,16 @@ TEST(Attention, RefusesWhatItDoesNotServe) {
   EXPECT_TRUE(mentions(error_of([&] { attention_backward(missing.backward); }), "row_max and row_log_sum are missing"));
 }
 
+TEST(Attention, WindowOfTokensCountsTheTokenItself) {
+  EXPECT_EQ(tcx_attention_window_left(1), 0);
+  EXPECT_EQ(tcx_attention_window_left(4096), 4095);
+  EXPECT_EQ(tcx_attention_window_left(0), tcx_attention_forward_args_default().window_left);
+  Problem p(1, 2, 1, 7, 9, 4, 4);
+  p.forward.causal = 1;
+  p.forward.window_left = tcx_attention_window_left(INT64_MIN);
+  EXPECT_TRUE(mentions(error_of([&] { attention_forward(p.forward); }), "window_left is -2"));
+}
+
 TEST(Attention, RefusesPackedSequencesThatAreNone) {
   Problem p(1, 2, 1, 7, 9, 4, 4);
   const auto error = [&](std::vector<int32_t> q, std::vector<int32_t> k) {

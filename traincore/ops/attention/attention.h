@@ -87,6 +87,10 @@ static inline tcx_attention_backward_args tcx_attention_backward_args_default(vo
   return a;
 }
 
+/* window_left for a model's "window of W tokens", which counts the token itself. 0 is no window; a negative number of
+ * tokens gives a window that is refused. */
+static inline int64_t tcx_attention_window_left(int64_t tokens) { return tokens < 0 ? -2 : tokens - 1; }
+
 TC_API tc_status_t tcx_attention_forward(const tcx_attention_forward_args* args, const tc_exec* exec);
 TC_API tc_status_t tcx_attention_forward_workspace(const tcx_attention_forward_args* args, const tc_exec* exec,
                                                    size_t* bytes);
