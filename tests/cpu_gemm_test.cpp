@@ -2,6 +2,7 @@
 #include "traincore/cpu/gemm.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -250,23 +251,33 @@ TEST(Gemm, RunsInsideAParallelLoop) {
   for (int64_t i = 0; i < kCount; ++i) EXPECT_EQ(results[static_cast<size_t>(i)], results.back());
 }
 
-// A million threads would end the process: OpenMP has no way to say that it could not start one.
-TEST(ParallelFor, TakesAbsurdThreadCounts) {
-  constexpr int64_t kCount = int64_t{1} << 20;
-  std::mutex mutex;
-  std::set<std::thread::id> workers;
-  std::atomic<int64_t> done = 0;
-  parallel_for(kCount, INT32_MAX, [&](int64_t) {
-    thread_local bool seen = false;
-    if (!seen) {
-      const std::lock_guard lock(mutex);
-      workers.insert(std::this_thread::get_id());
-      seen = true;
-    }
-    ++done;
-  });
-  EXPECT_EQ(done, kCount);
-  EXPECT_LE(workers.size(), std::max(64u, std::thread::hardware_concurrency()));
+// A million threads would end the process: OpenMP has no way to say that it could not start one. So a process of its own
+// asks for them, and ends by itself with the number of threads that it got.
+TEST(ParallelForDeathTest, TakesAbsurdThreadCounts) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto workers_of_a_large_team = [] {
+    constexpr int64_t kCount = int64_t{1} << 20;
+    std::mutex mutex;
+    std::set<std::thread::id> workers;
+    std::atomic<int64_t> done = 0;
+    parallel_for(kCount, INT32_MAX, [&](int64_t) {
+      thread_local bool seen = false;
+      if (!seen) {
+        const std::lock_guard lock(mutex);
+        workers.insert(std::this_thread::get_id());
+        seen = true;
+      }
+      ++done;
+    });
+    return done == kCount ? workers.size() : 0;
+  };
+  const size_t most = std::max(64u, std::thread::hardware_concurrency());
+  EXPECT_EXIT(
+      {
+        const size_t workers = workers_of_a_large_team();
+        _exit(workers >= 1 && workers <= most ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST(ParallelFor, FirstExceptionLeavesIt) {
