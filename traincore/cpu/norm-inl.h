@@ -16,6 +16,7 @@ namespace tc::HWY_NAMESPACE {
 // One row's v = x (+ residual): summed in f32, then rounded to Row (float: not at all).
 template <class T, class Row = float>
 struct NormRow {
+  using Storage = T;
   const T* x;
   const T* residual;
   template <class At>
@@ -62,7 +63,8 @@ HWY_INLINE Moments moments_of(const Row& v, int64_t cols) {
   constexpr int64_t kFirst = 64;
   const int64_t first = std::min(cols, kFirst);
   const float guess = sum_row(first, [=](auto at) HWY_ATTR { return v(at); }) / static_cast<float>(first);
-  const Moments moments = moments_about(v, cols, guess);
+  // As few bits as the elements have: with more, each of many differences would lose the same ones, and so would their sum.
+  const Moments moments = moments_about(v, cols, static_cast<float>(typename Row::Storage(guess)));
   if (moments.rest * moments.rest <= moments.variance) return moments;
   return moments_about(v, cols, moments.mean());
 }
