@@ -159,7 +159,7 @@ testing::Case with_gradients(const Pass& pass, testing::Case c) {
     if (input.role != Role::in) continue;
     const bool is_there = must_be_given(pass, input.name) || (forward && must_be_given(*forward, input.name));
     const auto gradient = std::find_if(pass.fields.begin(), pass.fields.end(), [&](const Field& f) {
-      return f.role == Role::out && f.is_optional && f.name == "d" + std::string(input.name);
+      return f.role == Role::out && f.is_optional && f.name.starts_with('d') && f.name.substr(1) == input.name;
     });
     if (gradient == pass.fields.end() || !(is_there || c.given.contains(input.name))) continue;
     c.given.insert(std::string(gradient->name));

@@ -152,6 +152,10 @@ class LossRows {
 
   // From what forward saved of the row.
   void backward(const T* x, int64_t target, const LogSumExp& lse, double dloss, T* dlogits) const {
+    if (target == o_.ignore_index) {
+      std::fill_n(dlogits, classes_, T{});
+      return;
+    }
     const LossGradient<kCapped> gradient(o_, logit_, classes_, target, lse, dloss);
     write_loss_gradient(gradient, x, target, dlogits, [&](auto f) HWY_ATTR {
       map_row(0, classes_, dlogits, streamed_, [=, logit = logit_](auto at) HWY_ATTR HWY_FLATTEN {

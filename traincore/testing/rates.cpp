@@ -69,12 +69,12 @@ namespace {
 constexpr double kSeconds = 0.5;              // per way of copying
 constexpr int64_t kSlice = int64_t{1} << 20;  // arrays are multiples of this many elements
 
-using Copy = void (*)(const float*, float*, int64_t);
+using Traversal = void (*)(const float*, float*, int64_t);
 void by_memcpy(const float* from, float* to, int64_t n) { std::memcpy(to, from, n * sizeof(float)); }
 void by_vectors(const float* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(vector_copy)(from, to, n); }
 void by_streaming(const float* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(streaming_copy)(from, to, n); }
 void exponentials(const float* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(evaluate_exp)(from, to, n); }
-void tangents(const float* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(evaluate_tanh)(from, to, n); }
+void hyperbolic_tangents(const float* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(evaluate_tanh)(from, to, n); }
 void in_place(const float* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(update)(from, to, n); }
 
 // Elements of each of two arrays: 256 MB together, more where the cache is large, less where memory is short.
@@ -101,7 +101,7 @@ class Array {
 };
 
 // One contiguous part per thread, as a program that copies one array would.
-double bytes_per_second(Copy copy, const float* from, float* to, int64_t n, int threads) {
+double bytes_per_second(Traversal copy, const float* from, float* to, int64_t n, int threads) {
   const int64_t slices = n / kSlice, parts = std::min<int64_t>(threads, slices);
   const Timing t = measure(kSeconds, [&](int) {
     parallel_for(parts, threads, [&](int64_t part) {
@@ -113,7 +113,7 @@ double bytes_per_second(Copy copy, const float* from, float* to, int64_t n, int 
 }
 
 // Each thread evaluates the same few elements over and over, and writes to memory of its own.
-double evaluations_per_second(Copy function, const float* from, float* to, int threads) {
+double evaluations_per_second(Traversal function, const float* from, float* to, int threads) {
   const Timing t = measure(kSeconds, [&](int) {
     parallel_for(threads, threads, [&](int64_t part) { function(from, to + part * kSlice, kSlice); });
   });
@@ -138,7 +138,7 @@ Rates measure_rates(int threads, const std::function<void(int64_t done, int64_t 
   const int team = threads > 0 ? threads : machine().threads;
   const int64_t n = array_length();
   Array a(n), b(n);
-  const std::pair<const char*, Copy> ways[] = {
+  const std::pair<const char*, Traversal> ways[] = {
       {"memcpy", by_memcpy}, {"vector stores", by_vectors}, {"non-temporal stores", by_streaming}};
   constexpr int64_t kSteps = std::size(ways) + 4;
   int64_t step = 0;
@@ -154,7 +154,7 @@ Rates measure_rates(int threads, const std::function<void(int64_t done, int64_t 
   progress(step++, kSteps);
   rates.exp = evaluations_per_second(exponentials, a.data(), b.data(), parts);
   progress(step++, kSteps);
-  rates.tanh = evaluations_per_second(tangents, a.data(), b.data(), parts);
+  rates.tanh = evaluations_per_second(hyperbolic_tangents, a.data(), b.data(), parts);
   progress(step++, kSteps);
   rates.gemm = flops_per_second(team);
   return rates;

@@ -42,12 +42,7 @@ void backward_rows(const tcx_cross_entropy_backward_args& a, const LossOptions& 
   const bool streamed = streams(a.dlogits, {&a.logits});
   parallel_blocks(x.count, rows_per_block(x.count, x.cols), exec.threads, [&](int64_t begin, int64_t end) HWY_ATTR {
     const LossRows<T, kCapped> rows(o, x.cols, false, streamed);
-    for (int64_t r = begin; r < end; ++r) {
-      if (targets[r] == o.ignore_index)
-        std::fill_n(dlogits[r], x.cols, T{});
-      else
-        rows.backward(x[r], targets[r], saved[r], *dloss[r], dlogits[r]);
-    }
+    for (int64_t r = begin; r < end; ++r) rows.backward(x[r], targets[r], saved[r], *dloss[r], dlogits[r]);
   });
 }
 
