@@ -10,6 +10,8 @@
 #include "cli/select.h"
 #include "cli/terminal.h"
 #include "traincore/core/fail.h"
+#include "traincore/cuda/known_devices.h"
+#include "traincore/testing/gpu.h"
 
 namespace tc::cli {
 namespace {
@@ -17,7 +19,7 @@ namespace {
 struct ExplainFlags {
   std::string op;
   std::vector<std::string> shape, scalars, with, tensors, dtypes;
-  std::string determinism = "run_to_run", precision = "standard";
+  std::string determinism = "run_to_run", precision = "standard", device = "cpu", gpu;
   int threads = 0;
   bool json = false;
 };
@@ -168,8 +170,8 @@ testing::Case with_gradients(const Pass& pass, testing::Case c) {
   return c;
 }
 
-testing::Explanation explain_pass(const Pass& pass, const testing::Case& options, int32_t storage,
-                                  const tc_exec& exec) {
+testing::Explanation explain_pass(const Pass& pass, const testing::Case& options, int32_t storage, const tc_exec& exec,
+                                  const testing::Gpu* gpu) {
   testing::Case c = with_gradients(pass, options);
   for (const Field& f : pass.fields)  // "batch..." that is not given: none
     for (int i = 0; i < f.shape.count(); ++i)
@@ -177,7 +179,7 @@ testing::Explanation explain_pass(const Pass& pass, const testing::Case& options
   for (const Field& f : pass.fields)
     if (f.is_tensor() && !f.is_list() && (!f.is_optional || c.given.contains(f.name)) && f.shape[0].when_field.empty())
       c.alternative(std::string(f.name), alternative_of(f, c));
-  return testing::explain(pass, c, storage, exec);
+  return testing::explain(pass, c, storage, exec, gpu);
 }
 
 int32_t choose(const char* option, const std::string& text, std::initializer_list<const char*> names) {
@@ -198,6 +200,21 @@ tc_exec read_exec(const ExplainFlags& flags) {
   return exec;
 }
 
+// One by name, or this machine's own, or where it has none an H200; nothing: the CPU.
+std::optional<testing::Gpu> read_gpu(const ExplainFlags& flags) {
+  const int index = select_gpu("explain", flags.device);
+  require(index >= 0 || flags.gpu.empty(), "explain: --gpu {}: it says which GPU, so --device must be cuda", flags.gpu);
+  if (index < 0) return std::nullopt;
+  std::vector<std::string> known;
+  for (const cuda::KnownDevice& device : cuda::kKnownDevices) {
+    if (flags.gpu == device.word) return testing::Gpu{device.info};
+    known.emplace_back(device.word);
+  }
+  require(flags.gpu.empty(), "explain: --gpu {}: choose from {}", flags.gpu, joined(known));
+  if (testing::gpu_count() == 0) return testing::Gpu{cuda::kKnownDevices[0].info};
+  return testing::Gpu{testing::gpu_info(index), index};
+}
+
 // "24.6 M": three digits and a prefix of 1000s.
 std::string scaled(double n) {
   const char* const prefixes[] = {"", "k", "M", "G", "T", "P"};
@@ -212,8 +229,9 @@ void print(const Pass& pass, const testing::Explanation& e) {
     fmt::print("  {}  {}\n", bad("refused"), e.refusal);
     return;
   }
-  fmt::print("  kernel     {}\n  runs on    {}\n  workspace  {}B\n  moves      {}B\n", e.kernel, e.target,
-             scaled(static_cast<double>(e.workspace)), scaled(e.bytes));
+  fmt::print("  kernel     {}\n  runs on    {}\n", e.kernel, e.target);
+  if (e.workspace) fmt::print("  workspace  {}B\n", scaled(static_cast<double>(*e.workspace)));
+  fmt::print("  moves      {}B\n", scaled(e.bytes));
   if (e.flops > 0) fmt::print("  computes   {}flop, {:.1f} a byte\n", scaled(e.flops), e.flops / e.bytes);
 }
 
@@ -222,11 +240,8 @@ nlohmann::json to_json(const Pass& pass, const testing::Explanation& e) {
   if (e.status != TC_OK)
     j["refusal"] = e.refusal;
   else
-    j.update({{"kernel", e.kernel},
-              {"target", e.target},
-              {"workspace_bytes", e.workspace},
-              {"bytes", e.bytes},
-              {"flops", e.flops}});
+    j.update({{"kernel", e.kernel}, {"target", e.target}, {"bytes", e.bytes}, {"flops", e.flops}});
+  if (e.workspace) j["workspace_bytes"] = *e.workspace;
   return j;
 }
 
@@ -237,10 +252,11 @@ void run_explain(const ExplainFlags& flags) {
   read_options(flags, passes, c);
   const int32_t storage = read_dtypes(flags, passes, c);
   const tc_exec exec = read_exec(flags);
+  const std::optional<testing::Gpu> gpu = read_gpu(flags);
   nlohmann::json all = nlohmann::json::array();
   bool refused = false;
   for (const Pass* pass : passes) {
-    const testing::Explanation e = explain_pass(*pass, c, storage, exec);
+    const testing::Explanation e = explain_pass(*pass, c, storage, exec, gpu ? &*gpu : nullptr);
     refused |= e.status != TC_OK;
     if (flags.json)
       all.push_back(to_json(*pass, e));
@@ -265,6 +281,8 @@ void add_explain(Command& tool) {
   command.list("--tensors", flags->tensors, "shapes of the tensors of a list, as in 4096x4096,4096");
   command.text("--determinism", flags->determinism, "run_to_run, batch_invariant, unordered");
   command.text("--precision", flags->precision, "standard, strict, fast");
+  command.text("--device", flags->device, "cpu, cuda or cuda:N; where there is no GPU, one is described");
+  command.text("--gpu", flags->gpu, "describe this one: h200, a100, rtx4090");
   command.number("--threads", flags->threads, "0: all cores", Rule::not_negative);
   command.flag("--json", flags->json, "for machines");
   command.action([flags] { run_explain(*flags); });

@@ -54,10 +54,16 @@ int gpu_index(std::string_view name) {
 
 }  // namespace
 
+int select_gpu(std::string_view command, std::string_view name) {
+  const int index = name == "cpu" ? -1 : gpu_index(name);
+  if (index < 0 && name != "cpu")
+    fail(TC_ERR_INVALID_ARG, "{}: --device {}: choose from cpu, cuda, cuda:1, ...", command, name);
+  return index;
+}
+
 int32_t select_device(std::string_view command, std::string_view name) {
-  if (name == "cpu") return TC_CPU;
-  const int index = gpu_index(name);
-  if (index < 0) fail(TC_ERR_INVALID_ARG, "{}: --device {}: choose from cpu, cuda, cuda:1, ...", command, name);
+  const int index = select_gpu(command, name);
+  if (index < 0) return TC_CPU;
 #ifndef TC_WITH_CUDA
   fail(TC_ERR_NO_DEVICE, "{}: --device cuda: this build has no GPU kernels; configure with -DTC_ENABLE_CUDA=ON",
        command);

@@ -14,6 +14,7 @@ std::vector<const testing::OpCases*> select_ops(std::string_view command, const 
 std::vector<OpEntry> select_entries(std::string_view command, const std::vector<std::string>& names);
 int32_t select_dtype(std::string_view command, std::string_view name);  // f32, bf16 or f16
 std::vector<int32_t> select_dtypes(std::string_view command, const std::vector<std::string>& names);
+int select_gpu(std::string_view command, std::string_view name);  // of cuda or cuda:N, which need not be here; cpu: -1
 int32_t select_device(std::string_view command, std::string_view name);  // cpu or cuda; NO_DEVICE: there is none here
 bool has_gpu_kernel(const testing::OpCases& op);
 

@@ -60,6 +60,40 @@ class Tool(unittest.TestCase):
                                             "batch=1,heads=4,kv_heads=2,seq_q=64,seq_k=64,head_dim=8,value_dim=8", "--json"))
         self.assertGreater(attention[0]["flops"], 0)
 
+    def explain_gpu(self, *arguments):
+        return json.loads(self.succeed("explain", *arguments, "--device", "cuda", "--json"))
+
+    def test_explain_says_what_a_gpu_would_run(self):
+        rows = ("rmsnorm", "--set", "eps=1e-5", "--with", "weight", "--dtype", "bf16")
+        kernels = {(gpu, cols, call["pass"]): call["kernel"]
+                   for gpu in ("h200", "a100", "rtx4090") for cols in (1024, 1001, 262144)
+                   for call in self.explain_gpu(*rows, "--shape", f"rows=4096,cols={cols}", "--gpu", gpu)}
+        for gpu in ("h200", "a100", "rtx4090"):
+            self.assertIn("a warp a row, the row in registers", kernels[gpu, 1024, "rmsnorm_forward"])
+            self.assertIn("slabs of rows", kernels[gpu, 1024, "rmsnorm_backward"])
+            self.assertIn("element by element: the width", kernels[gpu, 1001, "rmsnorm_forward"])
+        self.assertIn("a cluster of 16 blocks", kernels["h200", 262144, "rmsnorm_forward"])
+        self.assertIn("too wide for registers", kernels["a100", 262144, "rmsnorm_forward"])
+        add = self.explain_gpu("add", "--shape", "dims=4096x4096", "--gpu", "a100")[0]
+        self.assertIn("a thread for every 4 elements", add["kernel"])
+        self.assertIn("NVIDIA A100, sm_80, 108 multiprocessors; described", add["target"])
+
+    def test_explain_describes_a_gpu_where_none_is(self):
+        target = self.explain_gpu("fill", "--shape", "dims=7")[0]["target"]
+        if len(json.loads(self.succeed("env", "--json"))["devices"]) == 1:
+            self.assertIn("NVIDIA H200, sm_90, 132 multiprocessors; described, since no GPU is here", target)
+        else:
+            self.assertNotIn("described", target)
+
+    def test_explain_refuses_on_a_gpu_what_the_launch_would(self):
+        gpu = ("--device", "cuda", "--gpu", "h200")
+        self.refuse("no variant for bf16 offers TC_STRICT", "explain", "softmax_forward", "--shape", "rows=4,cols=64", "--dtype",
+                    "bf16", "--precision", "strict", *gpu)
+        self.refuse("there is no GPU kernel for it", "explain", "gemm_i8", "--shape", "m=4,n=4,k=4", *gpu)
+        self.refuse("--device must be cuda", "explain", "fill", "--shape", "dims=7", "--gpu", "h200")
+        self.refuse("choose from h200, a100, rtx4090", "explain", "fill", "--shape", "dims=7", "--device", "cuda", "--gpu", "v100")
+        self.refuse("choose from cpu, cuda, cuda:1", "explain", "fill", "--shape", "dims=7", "--device", "rocm")
+
     def test_explain_asks_backward_for_every_gradient(self):
         shape = ("--shape", "rows=8,cols=16", "--dtype", "f32", "--json")
         both = json.loads(self.succeed("explain", "rmsnorm_backward", *shape, "--with", "weight"))

@@ -27,5 +27,10 @@ TEST(Ops, EveryPassServesTheCpuAndSaysWhatItComputes) {
     }
 }
 
+TEST(Ops, EveryGpuKernelIsExplained) {
+  for (const OpEntry& op : all_ops())
+    for (const Pass& pass : op.passes) EXPECT_TRUE(pass.cuda_explain || !pass.cuda) << pass.name;
+}
+
 }  // namespace
 }  // namespace tc

@@ -3,15 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include "traincore/cuda/known_devices.h"
+
 namespace tc::cuda {
 namespace {
 
-DeviceInfo device(int sm, int multiprocessors) {
-  DeviceInfo d;
-  d.sm = sm, d.multiprocessors = multiprocessors;
-  return d;
-}
-const DeviceInfo kH200 = device(90, 132), kA100 = device(80, 108), kRtx4090 = device(89, 128);
+const DeviceInfo& kH200 = kKnownDevices[0].info;
+const DeviceInfo& kA100 = kKnownDevices[1].info;
+const DeviceInfo& kRtx4090 = kKnownDevices[2].info;
 
 RowShape shape(int64_t rows, int64_t cols, int bytes = 2) {
   RowShape s;

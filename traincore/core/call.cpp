@@ -162,4 +162,8 @@ tc_status_t call_workspace(const Pass& pass, const void* args, const tc_exec* ex
   });
 }
 
+tc_status_t call_check(const Pass& pass, const void* args, const tc_exec* exec) noexcept {
+  return guard([&] { prepare(pass, args, exec, [](const void*, const tc_exec&) {}); });
+}
+
 }  // namespace tc

@@ -23,6 +23,8 @@ namespace tc {
 // Validates, chooses the backend and runs it. The only way into a kernel.
 tc_status_t call(const Pass& pass, const void* args, const tc_exec* exec) noexcept;
 tc_status_t call_workspace(const Pass& pass, const void* args, const tc_exec* exec, size_t* bytes) noexcept;
+// All that both do before they look for a kernel.
+tc_status_t call_check(const Pass& pass, const void* args, const tc_exec* exec) noexcept;
 
 // Typed functions, seen as the untyped pointers that Pass holds.
 template <class A>
@@ -50,6 +52,10 @@ struct Erase {
   template <std::string (*F)(const A&, const Dims&)>
   static std::string explain(const void* args, const tc_exec&, const Dims& dims) {
     return F(*static_cast<const A*>(args), dims);
+  }
+  template <std::string (*F)(const A&, const tc_exec&, const cuda::DeviceInfo&)>
+  static std::string cuda_explain(const void* args, const tc_exec& exec, const cuda::DeviceInfo& device) {
+    return F(*static_cast<const A*>(args), exec, device);
   }
   template <size_t (*F)(const A&, const tc_exec&)>
   static size_t cuda_workspace(const void* args, const tc_exec& exec) {

@@ -10,6 +10,10 @@
 #include "traincore/core/numeric.h"
 #include "traincore/core/shape.h"
 
+namespace tc::cuda {
+struct DeviceInfo;
+}
+
 namespace tc {
 
 enum class Role : uint8_t {
@@ -169,6 +173,8 @@ struct Pass {
   Evaluations (*evaluations)(const void* args, const Dims& dims) = nullptr;  // likewise
   double (*bytes)(const void* args, const Dims& dims) = nullptr;  // moved at least, if not every tensor just once
   std::string (*explain)(const void* args, const tc_exec& exec, const Dims& dims) = nullptr;  // which variant and why
+  // The same on a GPU, which need not be here, and in a build without CUDA: one line, or the refusal of the launch.
+  std::string (*cuda_explain)(const void* args, const tc_exec& exec, const cuda::DeviceInfo& device) = nullptr;
 };
 
 // Every pass of every folder in traincore/ops, grouped by folder in alphabetical order. For tools: no call looks here.

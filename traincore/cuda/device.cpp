@@ -121,13 +121,6 @@ bool register_kernel(const void* kernel) {
   return true;
 }
 
-void require_exact_exponentials(const char* pass, int32_t dtype, const tc_exec& exec) {
-  if (exec.precision == TC_STRICT && dtype != TC_DTYPE_F32)
-    fail(TC_ERR_KERNEL_NOT_FOUND,
-         "{}: on a GPU no variant for {} offers TC_STRICT; it serves TC_STANDARD, and f32 serves both", pass,
-         tc_dtype_name(dtype));
-}
-
 const char* last_kernel_name() { return last_name; }
 
 void enqueue(const char* name, const void* kernel, const Grid& grid, const tc_exec& exec, void** args) {

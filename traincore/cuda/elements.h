@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <initializer_list>
+#include <string>
 
 #include "traincore/core/view.h"
 
@@ -70,6 +71,12 @@ Items<K> items_of(const tc_tensor* const (&tensors)[K], int width) {
   }
   for (int d = 0; d < items.rank; ++d) items.count *= items.extent[d];
   return items;
+}
+
+template <int K>
+std::string describe(const Items<K>& items) {
+  return items.width > 1 ? "a full grid, a thread for every " + std::to_string(items.width) + " elements"
+                         : "a full grid, element by element: a stride or an address is no multiple of a vector";
 }
 
 }  // namespace tc::cuda

@@ -31,9 +31,6 @@ void launch(const char* name, const Grid& grid, const tc_exec& exec, const A&...
   enqueue(name, reinterpret_cast<const void*>(kernel), grid, exec, pointers);
 }
 
-// KERNEL_NOT_FOUND where TC_STRICT is asked of a kernel whose exponentials of 16-bit storage are ex2.approx.
-void require_exact_exponentials(const char* pass, int32_t dtype, const tc_exec& exec);
-
 // Blocks for `items` at so many a block: a full grid, at most what the hardware takes.
 inline int64_t blocks_for(int64_t items, int64_t per_block) {
   constexpr int64_t kMost = (int64_t{1} << 31) - 1;

@@ -67,6 +67,13 @@ void too_wide(int64_t cols) {
   fail(TC_ERR_KERNEL_NOT_FOUND, "a row has {} elements, but GPU kernels serve rows of up to 2147483647", cols);
 }
 
+void require_exact_exponentials(const char* pass, int32_t dtype, const tc_exec& exec) {
+  if (exec.precision == TC_STRICT && dtype != TC_DTYPE_F32)
+    fail(TC_ERR_KERNEL_NOT_FOUND,
+         "{}: on a GPU no variant for {} offers TC_STRICT; it serves TC_STANDARD, and f32 serves both", pass,
+         tc_dtype_name(dtype));
+}
+
 RowPlan plan_rows(const RowShape& s, const DeviceInfo& device) {
   if (!s.aligned)
     return s.cols <= kWarpScalarCols ? several_rows_a_block(RowVariant::warp_scalar, kWarp, s.rows)
@@ -130,26 +137,53 @@ SlabbedPlan plan_slabbed(const RowShape& shape, int tensors, const DeviceInfo& d
   return {rows, plan_slabs(shape, rows, tensors), plan_columns(shape), keeps(rows.variant)};
 }
 
-std::string describe(const RowPlan& p) {
+namespace {
+
+std::string who_shares_a_row(const RowPlan& p) {
   switch (p.variant) {
     case RowVariant::lanes8_x2:
-      return "8 threads a row, the row in registers";
+      return "8 threads a row";
     case RowVariant::lanes16_x4:
-      return "16 threads a row, the row in registers";
+      return "16 threads a row";
     case RowVariant::warp_x4:
-      return "a warp a row, the row in registers";
-    case RowVariant::block_x4:
-      return p.cluster > 1
-                 ? fmt::format("a cluster of {} blocks of {} threads a row, the row in registers", p.cluster, p.threads)
-                 : fmt::format("a block of {} threads a row, the row in registers", p.threads);
-    case RowVariant::block_loop:
-      return "a block a row, which is too wide for registers and is read once for every pass over it";
     case RowVariant::warp_scalar:
-      return "a warp a row, element by element: the width, a stride or an address is no multiple of 16 bytes";
+      return "a warp a row";
+    case RowVariant::block_x4:
+      return p.cluster > 1 ? fmt::format("a cluster of {} blocks of {} threads a row", p.cluster, p.threads)
+                           : fmt::format("a block of {} threads a row", p.threads);
+    case RowVariant::block_loop:
     case RowVariant::block_scalar:
-      return "a block a row, element by element: the width, a stride or an address is no multiple of 16 bytes";
+      return fmt::format("a block of {} threads a row", p.threads);
   }
   return {};
+}
+
+}  // namespace
+
+std::string describe(const RowPlan& p) {
+  const std::string who = who_shares_a_row(p);
+  if (keeps(p.variant)) return who + ", the row in registers";
+  if (p.variant == RowVariant::block_loop)
+    return who + ", which is too wide for registers and is read once for every pass over it";
+  return who + ", element by element: the width, a stride or an address is no multiple of 16 bytes";
+}
+
+std::string describe(const RowPlan& plan, const AheadPlan& ahead) {
+  return fmt::format("{}, {} rows in shared memory at once", who_shares_a_row(plan), ahead.stages);
+}
+
+std::string describe_wide(const RowPlan& plan) {
+  return fmt::format("a cluster of {} blocks of {} threads a row, the row in registers and the next on its way",
+                     plan.cluster, kWideThreads);
+}
+
+std::string describe(const SlabbedPlan& p, bool has_sums, bool has_rows) {
+  if (!has_sums) return describe(p.rows);
+  if (p.keeps_rows)
+    return fmt::format("{}, {} rows in shared memory at once; {} slabs of rows, whose sums are then added in order",
+                       who_shares_a_row(p.rows), p.slabs.stages, p.slabs.slabs);
+  const std::string sums = fmt::format("sums of columns over {} slabs of rows, then added in order", p.columns.slabs);
+  return has_rows ? fmt::format("{}; {}", sums, describe(p.rows)) : sums;
 }
 
 }  // namespace tc::cuda

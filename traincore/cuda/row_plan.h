@@ -63,6 +63,8 @@ struct ColumnPlan {
 ColumnPlan plan_columns(const RowShape& shape);
 
 [[noreturn]] void too_wide(int64_t cols);  // KERNEL_NOT_FOUND: inside a row offsets have 32 bits
+// KERNEL_NOT_FOUND where TC_STRICT is asked of a kernel whose exponentials of 16-bit storage are ex2.approx.
+void require_exact_exponentials(const char* pass, int32_t dtype, const tc_exec& exec);
 // A backward pass with sums over rows: rows and sums in one kernel where the rows are kept, in two where they are not.
 struct SlabbedPlan {
   RowPlan rows;
@@ -74,5 +76,8 @@ struct SlabbedPlan {
 SlabbedPlan plan_slabbed(const RowShape& shape, int tensors, const DeviceInfo& device);
 
 std::string describe(const RowPlan& plan);
+std::string describe(const RowPlan& plan, const AheadPlan& ahead);  // of a cluster
+std::string describe_wide(const RowPlan& plan);                     // of a cluster, in softmax and cross entropy
+std::string describe(const SlabbedPlan& plan, bool has_sums, bool has_rows);
 
 }  // namespace tc::cuda

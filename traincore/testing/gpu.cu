@@ -174,6 +174,7 @@ void use_gpu(int index) {
 }
 int gpu_in_use() { return chosen_gpu; }
 int gpu_count() { return cuda::device_count(); }
+const cuda::DeviceInfo& gpu_info(int index) { return cuda::device_info(index); }
 std::string gpu_name(int index) { return cuda::device_info(index).name; }
 
 tc_status_t run_on_gpu(const Pass& pass, Problem& problem, const tc_exec& exec) {

@@ -1,11 +1,13 @@
 // Problems run on a GPU: all of their memory is copied there, guards included, and back. NO_DEVICE in a build without CUDA.
 #pragma once
+#include "traincore/cuda/device.h"
 #include "traincore/testing/problem.h"
 
 namespace tc::testing {
 
 TC_TOOL_API int gpu_count();  // 0 in a build without CUDA
 TC_TOOL_API std::string gpu_name(int index);
+TC_TOOL_API const cuda::DeviceInfo& gpu_info(int index);
 // The GPU that check and bench run on, 0 unless chosen.
 TC_TOOL_API void use_gpu(int index);
 int gpu_in_use();

@@ -15,6 +15,7 @@ tc_status_t none() {
 
 int gpu_count() { return 0; }
 std::string gpu_name(int) { return {}; }
+const cuda::DeviceInfo& gpu_info(int) { throw Error(TC_ERR_NO_DEVICE, "this build has no CUDA"); }
 void use_gpu(int) {}
 int gpu_in_use() { return 0; }
 tc_status_t run_on_gpu(const Pass&, Problem&, const tc_exec&) { return none(); }

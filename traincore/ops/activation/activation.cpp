@@ -2,6 +2,7 @@
 #include "traincore/ops/activation/activation.h"
 
 #include "traincore/core/op.h"
+#include "traincore/cuda/elements.h"
 
 namespace tc::ops::activation {
 
@@ -61,6 +62,14 @@ Evaluations evaluations(int32_t kind, const Dims& dims, bool with_slope) {
 Evaluations forward_evaluations(const Forward& a, const Dims& dims) { return evaluations(a.kind, dims, false); }
 Evaluations backward_evaluations(const Backward& a, const Dims& dims) { return evaluations(a.kind, dims, true); }
 
+int vector_of(const tc_tensor& t) { return 16 / static_cast<int>(tc_dtype_size(t.dtype)); }
+std::string cuda_explain_forward(const Forward& a, const tc_exec&, const cuda::DeviceInfo&) {
+  return describe(cuda::items_of<3>({&a.gate, &a.up, &a.y}, vector_of(a.gate)));
+}
+std::string cuda_explain_backward(const Backward& a, const tc_exec&, const cuda::DeviceInfo&) {
+  return describe(cuda::items_of<6>({&a.dy, &a.gate, &a.up, &a.dgate, &a.dup, &a.y}, vector_of(a.dy)));
+}
+
 constexpr Pass list[] = {
     {.name = "activation_forward",
      .formula = "y = act(gate) (up)",
@@ -69,7 +78,8 @@ constexpr Pass list[] = {
      .check = Erase<Forward>::check<check_forward>,
      .cpu = Erase<Forward>::run<forward_cpu>,
      .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>),
-     .evaluations = Erase<Forward>::evaluations<forward_evaluations>},
+     .evaluations = Erase<Forward>::evaluations<forward_evaluations>,
+     .cuda_explain = Erase<Forward>::cuda_explain<cuda_explain_forward>},
     {.name = "activation_backward",
      .formula = "dgate = dy (up) act'(gate); dup = dy act(gate); y = act(gate) (up)",
      .fields = backward_fields,
@@ -77,7 +87,8 @@ constexpr Pass list[] = {
      .check = Erase<Backward>::check<check_backward>,
      .cpu = Erase<Backward>::run<backward_cpu>,
      .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>),
-     .evaluations = Erase<Backward>::evaluations<backward_evaluations>},
+     .evaluations = Erase<Backward>::evaluations<backward_evaluations>,
+     .cuda_explain = Erase<Backward>::cuda_explain<cuda_explain_backward>},
 };
 
 }  // namespace

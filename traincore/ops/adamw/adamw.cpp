@@ -81,6 +81,11 @@ void check(const Args& a, const Dims&) {
   require_params(a, a.copy_out, TC_DTYPE_F32, "copy_out");
 }
 
+std::string cuda_explain(const Args&, const tc_exec&, const cuda::DeviceInfo&) {
+  return "a full grid over many tensors a launch, four elements a thread where every address of a tensor is a multiple "
+         "of 16 bytes";
+}
+
 constexpr Pass list_of_passes[] = {
     {.name = "adamw",
      .formula = "params -= lr (mhat / (sqrt(vhat) + eps) + weight_decay params)",
@@ -90,7 +95,8 @@ constexpr Pass list_of_passes[] = {
      .workspace = Erase<Args>::workspace<carve>,
      .cuda_workspace = TC_IF_CUDA(Erase<Args>::cuda_workspace<adamw_cuda_workspace>),
      .cpu = Erase<Args>::run<adamw_cpu>,
-     .cuda = TC_IF_CUDA(Erase<Args>::run<adamw_cuda>)},
+     .cuda = TC_IF_CUDA(Erase<Args>::run<adamw_cuda>),
+     .cuda_explain = Erase<Args>::cuda_explain<cuda_explain>},
 };
 
 }  // namespace

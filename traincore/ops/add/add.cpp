@@ -2,6 +2,7 @@
 #include "traincore/ops/add/add.h"
 
 #include "traincore/core/op.h"
+#include "traincore/cuda/elements.h"
 #include "traincore/ops/add/plan.h"
 
 namespace tc::ops::add {
@@ -26,6 +27,13 @@ std::string explain(const Args& a, const Dims&) {
                        : "f32 chunks through the first-level cache: dtypes differ, or a tensor is not dense";
 }
 
+std::string cuda_explain(const Args& a, const tc_exec&, const cuda::DeviceInfo&) {
+  const bool is_one_dtype = a.a.dtype == a.y.dtype && a.b.dtype == a.y.dtype;
+  const int widest = is_one_dtype ? 16 / static_cast<int>(tc_dtype_size(a.y.dtype)) : 4;
+  return describe(cuda::items_of<3>({&a.a, &a.b, &a.y}, widest)) +
+         (is_one_dtype ? "" : "; dtypes differ, so each is looked at while it runs");
+}
+
 constexpr Pass list[] = {
     {.name = "add",
      .formula = "y = alpha a + beta b",
@@ -33,7 +41,8 @@ constexpr Pass list[] = {
      .args_size = sizeof(Args),
      .cpu = Erase<Args>::run<add_cpu>,
      .cuda = TC_IF_CUDA(Erase<Args>::run<add_cuda>),
-     .explain = Erase<Args>::explain<explain>},
+     .explain = Erase<Args>::explain<explain>,
+     .cuda_explain = Erase<Args>::cuda_explain<cuda_explain>},
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "traincore/ops/cast/cast.h"
 
 #include "traincore/core/op.h"
+#include "traincore/cuda/elements.h"
 
 namespace tc::ops::cast {
 
@@ -17,13 +18,19 @@ constexpr Field fields[] = {
     out("y", offsetof(Args, y), "dims...", any_float),
 };
 
+std::string cuda_explain(const Args& a, const tc_exec&, const cuda::DeviceInfo&) {
+  const int widest = 16 / static_cast<int>(std::max(tc_dtype_size(a.x.dtype), tc_dtype_size(a.y.dtype)));
+  return describe(cuda::items_of<2>({&a.x, &a.y}, widest));
+}
+
 constexpr Pass list[] = {
     {.name = "cast",
      .formula = "y = x, rounded to nearest even in y's dtype",
      .fields = fields,
      .args_size = sizeof(Args),
      .cpu = Erase<Args>::run<cast_cpu>,
-     .cuda = TC_IF_CUDA(Erase<Args>::run<cast_cuda>)},
+     .cuda = TC_IF_CUDA(Erase<Args>::run<cast_cuda>),
+     .cuda_explain = Erase<Args>::cuda_explain<cuda_explain>},
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "traincore/ops/cross_entropy/cross_entropy.h"
 
 #include "traincore/core/op.h"
+#include "traincore/ops/cross_entropy/cuda_plan.h"
 #include "traincore/ops/cross_entropy/plan.h"
 
 namespace tc::ops::cross_entropy {
@@ -97,6 +98,19 @@ std::string explain_backward(const Backward& a, const Dims& dims) {
                      a.softcap > 0 ? ", through the soft cap" : "");
 }
 
+std::string cuda_explain_forward(const Forward& a, const tc_exec& exec, const cuda::DeviceInfo& device) {
+  cuda::require_exact_exponentials("cross_entropy_forward", a.logits.dtype, exec);
+  const cuda::RowPlan plan = plan_forward(a, device);
+  return plan.cluster > 1 ? describe_wide(plan) : describe(plan);
+}
+std::string cuda_explain_backward(const Backward& a, const tc_exec& exec, const cuda::DeviceInfo&) {
+  cuda::require_exact_exponentials("cross_entropy_backward", a.logits.dtype, exec);
+  return fmt::format("a full grid over pieces of rows, {}",
+                     backward_shape(a).aligned
+                         ? "16 bytes at a time"
+                         : "element by element: the width, a stride or an address is no multiple of 16 bytes");
+}
+
 constexpr Pass list[] = {
     {.name = "cross_entropy_forward",
      .formula = "row loss = w (1 - s) (lse - u_t) + s (lse - mean(u)) + z_loss lse^2, u = softcap tanh(logit_scale x / "
@@ -110,7 +124,8 @@ constexpr Pass list[] = {
      .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>),
      .flops = Erase<Forward>::flops<forward_flops>,
      .evaluations = Erase<Forward>::evaluations<evaluations<Forward>>,
-     .explain = Erase<Forward>::explain<explain_forward>},
+     .explain = Erase<Forward>::explain<explain_forward>,
+     .cuda_explain = Erase<Forward>::cuda_explain<cuda_explain_forward>},
     {.name = "cross_entropy_backward",
      .formula = "dlogits = dloss / normalizer [(w (1 - s) + s + 2 z_loss lse) p - s / C - w (1 - s) 1{j = t}] du/dx",
      .fields = backward_fields,
@@ -122,7 +137,8 @@ constexpr Pass list[] = {
      .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>),
      .flops = Erase<Backward>::flops<backward_flops>,
      .evaluations = Erase<Backward>::evaluations<evaluations<Backward>>,
-     .explain = Erase<Backward>::explain<explain_backward>},
+     .explain = Erase<Backward>::explain<explain_backward>,
+     .cuda_explain = Erase<Backward>::cuda_explain<cuda_explain_backward>},
 };
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/loss.cuh"
 #include "traincore/cuda/row_launch.h"
-#include "traincore/ops/cross_entropy/cross_entropy.h"
+#include "traincore/ops/cross_entropy/cuda_plan.h"
 
 namespace tc::ops::cross_entropy {
 namespace {
@@ -73,7 +73,7 @@ TargetTotals* carve(const tcx_cross_entropy_backward_args& a, Arena& arena) {
 
 template <class T, bool kIsCapped>
 void backward(const tcx_cross_entropy_backward_args& a, const LossOptions& options, const tc_exec& exec) {
-  const RowShape shape = row_shape({&a.logits, &a.dlogits}, {});
+  const RowShape shape = backward_shape(a);
   const int64_t vec = shape.aligned ? kWide<T> : 1, per_piece = kThreads * kVectors * vec;
   const BackwardArgs<T> args{options,
                              rows_of<const T>(a.logits),

@@ -6,7 +6,7 @@
 #include "traincore/cuda/row_launch.h"
 #include "traincore/cuda/row_sums.cuh"
 #include "traincore/cuda/softmax.cuh"
-#include "traincore/ops/cross_entropy/cross_entropy.h"
+#include "traincore/ops/cross_entropy/cuda_plan.h"
 
 namespace tc::ops::cross_entropy {
 namespace {
@@ -145,7 +145,7 @@ size_t forward_cuda_workspace(const tcx_cross_entropy_forward_args& a, const tc_
 void forward_cuda(const tcx_cross_entropy_forward_args& a, const tc_exec& exec) {
   require_exact_exponentials("cross_entropy_forward", a.logits.dtype, exec);
   const DeviceGuard device(a.logits);
-  const RowPlan plan = plan_rows(row_shape({&a.logits, &a.dlogits}, {}), device.info());
+  const RowPlan plan = plan_forward(a, device.info());
   Arena arena(exec.workspace);
   const Parts parts = carve(a, arena);
   const LossOptions options = loss_options(a, parts.totals, exec);

@@ -44,6 +44,14 @@ void check_backward(const Backward&, const Dims& dims) {
   require(dims["dim"] > 0, "embedding_backward: dy has width 0, but a row needs at least one element");
 }
 
+std::string cuda_explain_forward(const Forward&, const tc_exec&, const cuda::DeviceInfo&) {
+  return "a warp copies a piece of a row, bit for bit";
+}
+
+std::string cuda_explain_backward(const Backward&, const tc_exec&, const cuda::DeviceInfo&) {
+  return "rows are sorted by id; then a row of dweight is the sum of the rows of dy that name it, in their order";
+}
+
 constexpr Pass list[] = {
     {.name = "embedding_forward",
      .formula = "y[r] = weight[ids[r]]",
@@ -52,7 +60,8 @@ constexpr Pass list[] = {
      .check = Erase<Forward>::check<check_forward>,
      .cpu = Erase<Forward>::run<forward_cpu>,
      .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>),
-     .bytes = Erase<Forward>::bytes<bytes_forward>},
+     .bytes = Erase<Forward>::bytes<bytes_forward>,
+     .cuda_explain = Erase<Forward>::cuda_explain<cuda_explain_forward>},
     {.name = "embedding_backward",
      .formula = "dweight[v] = sum of dy[r] over rows r with ids[r] = v",
      .fields = backward_fields,
@@ -61,7 +70,8 @@ constexpr Pass list[] = {
      .workspace = Erase<Backward>::workspace<carve_backward>,
      .cuda_workspace = TC_IF_CUDA(Erase<Backward>::cuda_workspace<backward_cuda_workspace>),
      .cpu = Erase<Backward>::run<backward_cpu>,
-     .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>)},
+     .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>),
+     .cuda_explain = Erase<Backward>::cuda_explain<cuda_explain_backward>},
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "traincore/ops/fill/fill.h"
 
 #include "traincore/core/op.h"
+#include "traincore/cuda/elements.h"
 
 namespace tc::ops::fill {
 
@@ -17,13 +18,18 @@ constexpr Field fields[] = {
     number("value", offsetof(Args, value)),
 };
 
+std::string cuda_explain(const Args& a, const tc_exec&, const cuda::DeviceInfo&) {
+  return describe(cuda::items_of<1>({&a.y}, 16 / static_cast<int>(tc_dtype_size(a.y.dtype))));
+}
+
 constexpr Pass list[] = {
     {.name = "fill",
      .formula = "y = value",
      .fields = fields,
      .args_size = sizeof(Args),
      .cpu = Erase<Args>::run<fill_cpu>,
-     .cuda = TC_IF_CUDA(Erase<Args>::run<fill_cuda>)},
+     .cuda = TC_IF_CUDA(Erase<Args>::run<fill_cuda>),
+     .cuda_explain = Erase<Args>::cuda_explain<cuda_explain>},
 };
 
 }  // namespace

@@ -36,6 +36,14 @@ void check_norm(const Norm& a, const Dims&) {
   require(a.scale > 0, "grad_norm: scale is {}, but must be > 0", a.scale);
 }
 
+std::string cuda_explain_norm(const Norm&, const tc_exec&, const cuda::DeviceInfo&) {
+  return "a full grid over many tensors a launch, squares and sums in f64; then one block adds the parts in order";
+}
+
+std::string cuda_explain_clip(const Clip&, const tc_exec&, const cuda::DeviceInfo&) {
+  return "a full grid over many tensors a launch; where the factor is 1, nothing is read";
+}
+
 constexpr Pass list_of_passes[] = {
     {.name = "grad_norm",
      .formula = "norm = scale sqrt(sum grads^2); clip = scale min(1, max_norm / (norm + 1e-6))",
@@ -45,14 +53,16 @@ constexpr Pass list_of_passes[] = {
      .workspace = Erase<Norm>::workspace<carve_norm>,
      .cuda_workspace = TC_IF_CUDA(Erase<Norm>::cuda_workspace<norm_cuda_workspace>),
      .cpu = Erase<Norm>::run<norm_cpu>,
-     .cuda = TC_IF_CUDA(Erase<Norm>::run<norm_cuda>)},
+     .cuda = TC_IF_CUDA(Erase<Norm>::run<norm_cuda>),
+     .cuda_explain = Erase<Norm>::cuda_explain<cuda_explain_norm>},
     {.name = "clip",
      .formula = "grads = clip grads",
      .fields = clip_fields,
      .args_size = sizeof(Clip),
      .workspace = Erase<Clip>::workspace<carve_clip>,
      .cpu = Erase<Clip>::run<clip_cpu>,
-     .cuda = TC_IF_CUDA(Erase<Clip>::run<clip_cuda>)},
+     .cuda = TC_IF_CUDA(Erase<Clip>::run<clip_cuda>),
+     .cuda_explain = Erase<Clip>::cuda_explain<cuda_explain_clip>},
 };
 
 }  // namespace

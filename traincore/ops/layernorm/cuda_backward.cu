@@ -5,17 +5,12 @@
 #include "traincore/cuda/column_sums.h"
 #include "traincore/cuda/norm.cuh"
 #include "traincore/cuda/row_launch.h"
-#include "traincore/ops/layernorm/layernorm.h"
+#include "traincore/ops/layernorm/cuda_plan.h"
 
 namespace tc::ops::layernorm {
 namespace {
 
 using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabulary of GPU kernels
-
-SlabbedPlan plan_backward(const tcx_layernorm_backward_args& a, const DeviceInfo& device) {
-  const RowShape shape = row_shape({&a.dy, &a.x, &a.residual, &a.dresidual_out, &a.dx}, {&a.weight});
-  return plan_slabbed(shape, 2 + given(a.residual) + given(a.dresidual_out), device);
-}
 
 struct Slabs {
   float *dweight, *dbias;

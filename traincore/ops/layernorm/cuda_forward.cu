@@ -2,7 +2,7 @@
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/norm.cuh"
 #include "traincore/cuda/row_launch.h"
-#include "traincore/ops/layernorm/layernorm.h"
+#include "traincore/ops/layernorm/cuda_plan.h"
 
 namespace tc::ops::layernorm {
 namespace {
@@ -41,8 +41,7 @@ void forward(const tcx_layernorm_forward_args& a, const tc_exec& exec, const Row
 
 void forward_cuda(const tcx_layernorm_forward_args& a, const tc_exec& exec) {
   const DeviceGuard device(a.x);
-  const RowPlan plan =
-      plan_rows(row_shape({&a.x, &a.residual, &a.y, &a.residual_out}, {&a.weight, &a.bias}), device.info());
+  const RowPlan plan = plan_forward(a, device.info());
   with_type(FloatTypes{}, a.x.dtype, [&]<class T>() { forward<T>(a, exec, plan); });
 }
 

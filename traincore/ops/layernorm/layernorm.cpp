@@ -2,6 +2,7 @@
 #include "traincore/ops/layernorm/layernorm.h"
 
 #include "traincore/core/op.h"
+#include "traincore/ops/layernorm/cuda_plan.h"
 #include "traincore/ops/layernorm/plan.h"
 
 namespace tc::ops::layernorm {
@@ -59,6 +60,14 @@ std::string explain(const A& a, const Dims&) {
   return kernel_text(kernel_dtype(a));
 }
 
+std::string cuda_explain_forward(const Forward& a, const tc_exec&, const cuda::DeviceInfo& device) {
+  const cuda::RowPlan plan = plan_forward(a, device);
+  return plan.cluster > 1 ? describe(plan, cuda::plan_ahead(plan, 1 + given(a.residual))) : describe(plan);
+}
+std::string cuda_explain_backward(const Backward& a, const tc_exec&, const cuda::DeviceInfo& device) {
+  return describe(plan_backward(a, device), gradients_wanted(a) > 0, given(a.dx));
+}
+
 constexpr Pass list[] = {
     {.name = "layernorm_forward",
      .formula = "y = (v - mean) rstd weight + bias, v = x (+ residual), rstd = 1/sqrt(mean((v - mean)^2) + eps)",
@@ -68,7 +77,8 @@ constexpr Pass list[] = {
      .workspace = Erase<Forward>::workspace<carve_forward>,
      .cpu = Erase<Forward>::run<forward_cpu>,
      .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>),
-     .explain = Erase<Forward>::explain<explain<Forward>>},
+     .explain = Erase<Forward>::explain<explain<Forward>>,
+     .cuda_explain = Erase<Forward>::cuda_explain<cuda_explain_forward>},
     {.name = "layernorm_backward",
      .formula =
          "dx = rstd (gw - mean(gw) - c rstd^2 mean(gw c)), gw = dy weight, c = v - mean; dweight = sum_rows dy c "
@@ -80,7 +90,8 @@ constexpr Pass list[] = {
      .cuda_workspace = TC_IF_CUDA(Erase<Backward>::cuda_workspace<backward_cuda_workspace>),
      .cpu = Erase<Backward>::run<backward_cpu>,
      .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>),
-     .explain = Erase<Backward>::explain<explain<Backward>>},
+     .explain = Erase<Backward>::explain<explain<Backward>>,
+     .cuda_explain = Erase<Backward>::cuda_explain<cuda_explain_backward>},
 };
 
 }  // namespace

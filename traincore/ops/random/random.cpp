@@ -40,6 +40,10 @@ void check(const Args& a, const Dims&) {
   require(a.first_index >= 0, "random: first_index is {}, but must be >= 0", a.first_index);
 }
 
+std::string cuda_explain(const Args&, const tc_exec&, const cuda::DeviceInfo&) {
+  return "a full grid, a thread for every counter, whose four words make four elements";
+}
+
 constexpr Pass list[] = {
     {.name = "random",
      .formula = "y[i] = uniform, normal or bernoulli from word (first_index + i) of Philox(seed, stream)",
@@ -47,7 +51,8 @@ constexpr Pass list[] = {
      .args_size = sizeof(Args),
      .check = Erase<Args>::check<check>,
      .cpu = Erase<Args>::run<random_cpu>,
-     .cuda = TC_IF_CUDA(Erase<Args>::run<random_cuda>)},
+     .cuda = TC_IF_CUDA(Erase<Args>::run<random_cuda>),
+     .cuda_explain = Erase<Args>::cuda_explain<cuda_explain>},
 };
 
 }  // namespace

@@ -5,17 +5,12 @@
 #include "traincore/cuda/column_sums.h"
 #include "traincore/cuda/norm.cuh"
 #include "traincore/cuda/row_launch.h"
-#include "traincore/ops/rmsnorm/rmsnorm.h"
+#include "traincore/ops/rmsnorm/cuda_plan.h"
 
 namespace tc::ops::rmsnorm {
 namespace {
 
 using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabulary of GPU kernels
-
-SlabbedPlan plan_backward(const tcx_rmsnorm_backward_args& a, const DeviceInfo& device) {
-  const RowShape shape = row_shape({&a.dy, &a.x, &a.residual, &a.dresidual_out, &a.dx}, {&a.weight});
-  return plan_slabbed(shape, 2 + given(a.residual) + given(a.dresidual_out), device);
-}
 
 float* carve(const tcx_rmsnorm_backward_args& a, const SlabbedPlan& plan, Arena& arena) {
   return arena.take<float>(given(a.dweight) ? plan.count() * a.dy.shape[a.dy.rank - 1] : 0);

@@ -2,7 +2,7 @@
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/norm.cuh"
 #include "traincore/cuda/row_launch.h"
-#include "traincore/ops/rmsnorm/rmsnorm.h"
+#include "traincore/ops/rmsnorm/cuda_plan.h"
 
 namespace tc::ops::rmsnorm {
 namespace {
@@ -44,7 +44,7 @@ void forward(const tcx_rmsnorm_forward_args& a, const tc_exec& exec, const RowPl
 
 void forward_cuda(const tcx_rmsnorm_forward_args& a, const tc_exec& exec) {
   const DeviceGuard device(a.x);
-  const RowPlan plan = plan_rows(row_shape({&a.x, &a.residual, &a.y, &a.residual_out}, {&a.weight}), device.info());
+  const RowPlan plan = plan_forward(a, device.info());
   with_type(FloatTypes{}, a.x.dtype, [&]<class T>() { forward<T>(a, exec, plan); });
 }
 

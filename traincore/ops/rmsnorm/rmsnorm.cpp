@@ -2,6 +2,7 @@
 #include "traincore/ops/rmsnorm/rmsnorm.h"
 
 #include "traincore/core/op.h"
+#include "traincore/ops/rmsnorm/cuda_plan.h"
 #include "traincore/ops/rmsnorm/plan.h"
 
 namespace tc::ops::rmsnorm {
@@ -67,6 +68,14 @@ std::string explain(const A& a, const Dims&) {
   return row == TC_DTYPE_F32 ? text : fmt::format("{}; the normalised row is rounded to {}", text, tc_dtype_name(row));
 }
 
+std::string cuda_explain_forward(const Forward& a, const tc_exec&, const cuda::DeviceInfo& device) {
+  const cuda::RowPlan plan = plan_forward(a, device);
+  return plan.cluster > 1 ? describe(plan, cuda::plan_ahead(plan, 1 + given(a.residual))) : describe(plan);
+}
+std::string cuda_explain_backward(const Backward& a, const tc_exec&, const cuda::DeviceInfo& device) {
+  return describe(plan_backward(a, device), given(a.dweight), given(a.dx));
+}
+
 constexpr Pass list[] = {
     {.name = "rmsnorm_forward",
      .formula = "y = v rstd (weight_offset + weight), v = x (+ residual), rstd = 1/sqrt(mean(v^2) + eps)",
@@ -76,7 +85,8 @@ constexpr Pass list[] = {
      .workspace = Erase<Forward>::workspace<carve_forward>,
      .cpu = Erase<Forward>::run<forward_cpu>,
      .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>),
-     .explain = Erase<Forward>::explain<explain<Forward>>},
+     .explain = Erase<Forward>::explain<explain<Forward>>,
+     .cuda_explain = Erase<Forward>::cuda_explain<cuda_explain_forward>},
     {.name = "rmsnorm_backward",
      .formula = "dx = rstd (gw - v rstd^2 mean(gw v)), gw = dy (weight_offset + weight); dweight = sum_rows dy v rstd",
      .fields = backward_fields,
@@ -86,7 +96,8 @@ constexpr Pass list[] = {
      .cuda_workspace = TC_IF_CUDA(Erase<Backward>::cuda_workspace<backward_cuda_workspace>),
      .cpu = Erase<Backward>::run<backward_cpu>,
      .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>),
-     .explain = Erase<Backward>::explain<explain<Backward>>},
+     .explain = Erase<Backward>::explain<explain<Backward>>,
+     .cuda_explain = Erase<Backward>::cuda_explain<cuda_explain_backward>},
 };
 
 }  // namespace

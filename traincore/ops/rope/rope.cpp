@@ -109,6 +109,13 @@ void check_backward(const Backward& a, const Dims& dims) {
           given(a.k) ? "dk_out" : "k");
 }
 
+constexpr const char* kTurn = "a full grid, a thread for several heads of one position, whose angles it reads once";
+std::string cuda_explain_forward(const Forward&, const tc_exec&, const cuda::DeviceInfo&) { return kTurn; }
+std::string cuda_explain_backward(const Backward& a, const tc_exec&, const cuda::DeviceInfo&) {
+  const bool has_tables = given(a.dcos) || given(a.dsin);
+  return has_tables ? fmt::format("dcos and dsin: a warp a row of the tables, in order; then {}", kTurn) : kTurn;
+}
+
 constexpr Pass list[] = {
     {.name = "rope_forward",
      .formula = "out1 = x1 cos - x2 sin; out2 = x2 cos + x1 sin",
@@ -116,7 +123,8 @@ constexpr Pass list[] = {
      .args_size = sizeof(Forward),
      .check = Erase<Forward>::check<check_forward>,
      .cpu = Erase<Forward>::run<forward_cpu>,
-     .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>)},
+     .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>),
+     .cuda_explain = Erase<Forward>::cuda_explain<cuda_explain_forward>},
     {.name = "rope_backward",
      .formula = "dx1 = g1 cos + g2 sin; dx2 = g2 cos - g1 sin; dcos = sum g1 x1 + g2 x2; dsin = sum g2 x1 - g1 x2",
      .fields = backward_fields,
@@ -124,7 +132,8 @@ constexpr Pass list[] = {
      .check = Erase<Backward>::check<check_backward>,
      .workspace = Erase<Backward>::workspace<carve_backward>,
      .cpu = Erase<Backward>::run<backward_cpu>,
-     .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>)},
+     .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>),
+     .cuda_explain = Erase<Backward>::cuda_explain<cuda_explain_backward>},
 };
 
 }  // namespace

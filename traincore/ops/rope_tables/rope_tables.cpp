@@ -70,6 +70,10 @@ void check(const Args& a, const Dims& dims) {
   check_scaling(a);
 }
 
+std::string cuda_explain(const Args&, const tc_exec&, const cuda::DeviceInfo&) {
+  return "a full grid, an angle a thread, in f64";
+}
+
 constexpr Pass list[] = {
     {.name = "rope_tables",
      .formula = "cos = attention_scaling cos(position f_i), sin alike; f_i = base^(-i / half), scaled",
@@ -78,7 +82,8 @@ constexpr Pass list[] = {
      .check = Erase<Args>::check<check>,
      .workspace = Erase<Args>::workspace<carve>,
      .cpu = Erase<Args>::run<run_cpu>,
-     .cuda = TC_IF_CUDA(Erase<Args>::run<run_cuda>)},
+     .cuda = TC_IF_CUDA(Erase<Args>::run<run_cuda>),
+     .cuda_explain = Erase<Args>::cuda_explain<cuda_explain>},
 };
 
 }  // namespace

@@ -2,7 +2,7 @@
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/row_launch.h"
 #include "traincore/cuda/softmax.cuh"
-#include "traincore/ops/softmax/softmax.h"
+#include "traincore/ops/softmax/cuda_plan.h"
 
 namespace tc::ops::softmax {
 namespace {
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads) log_softmax_kernel(const B
 template <class A, class F>
 void backward(const A& a, F&& launch_kernel) {
   const DeviceGuard device(a.y);
-  const RowPlan plan = plan_rows(row_shape({&a.y, &a.dy, &a.dx}, {}), device.info());
+  const RowPlan plan = plan_backward(a, device.info());
   with_type(FloatTypes{}, a.y.dtype, [&]<class T>() {
     const BackwardArgs<T> args{rows_of<const T>(a.y), rows_of<const T>(a.dy), rows_of<T>(a.dx)};
     with_row_tile(plan, [&]<class Tile>() { launch_kernel.template operator()<Tile, T>(plan, args); });

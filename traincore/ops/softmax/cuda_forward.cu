@@ -3,7 +3,7 @@
 #include "traincore/cuda/row_launch.h"
 #include "traincore/cuda/row_sums.cuh"
 #include "traincore/cuda/softmax.cuh"
-#include "traincore/ops/softmax/softmax.h"
+#include "traincore/ops/softmax/cuda_plan.h"
 
 namespace tc::ops::softmax {
 namespace {
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks) wide_kernel(const R
 template <bool kIsLog>
 void forward(const char* name, const tc_tensor& x, const tc_tensor& y, const tc_exec& exec) {
   const DeviceGuard device(x);
-  const RowPlan plan = plan_rows(row_shape({&x, &y}, {}), device.info());
+  const RowPlan plan = plan_forward(x, y, device.info());
   with_type(FloatTypes{}, x.dtype, [&]<class T>() {
     const auto from = rows_of<const T>(x);
     const auto to = rows_of<T>(y);

@@ -2,6 +2,7 @@
 #include "traincore/ops/softmax/softmax.h"
 
 #include "traincore/core/op.h"
+#include "traincore/ops/softmax/cuda_plan.h"
 
 namespace tc::ops::softmax {
 
@@ -66,6 +67,19 @@ std::string explain_backward(const A&, const Dims& dims) {
   return fmt::format("{} rows of {}, each read twice: for its sum, then for dx", dims["rows"], dims["cols"]);
 }
 
+template <class A>
+std::string cuda_explain_forward(const A& a, const tc_exec& exec, const cuda::DeviceInfo& device) {
+  constexpr bool kIsLog = std::is_same_v<A, LogSoftmaxForward>;
+  cuda::require_exact_exponentials(kIsLog ? "log_softmax_forward" : "softmax_forward", a.x.dtype, exec);
+  const cuda::RowPlan plan = plan_forward(a.x, a.y, device);
+  return plan.cluster > 1 ? describe_wide(plan) : describe(plan);
+}
+template <class A>
+std::string cuda_explain_backward(const A& a, const tc_exec& exec, const cuda::DeviceInfo& device) {
+  if (std::is_same_v<A, LogSoftmaxBackward>) cuda::require_exact_exponentials("log_softmax_backward", a.dy.dtype, exec);
+  return describe(plan_backward(a, device));
+}
+
 constexpr Pass list[] = {
     {.name = "softmax_forward",
      .formula = "y = exp(x - m) / sum exp(x - m), m = max(x)",
@@ -76,7 +90,8 @@ constexpr Pass list[] = {
      .cuda = TC_IF_CUDA(Erase<SoftmaxForward>::run<softmax_forward_cuda>),
      .flops = Erase<SoftmaxForward>::flops<flops<SoftmaxForward, 7>>,
      .evaluations = Erase<SoftmaxForward>::evaluations<exponentials<SoftmaxForward>>,
-     .explain = Erase<SoftmaxForward>::explain<explain_forward<SoftmaxForward>>},
+     .explain = Erase<SoftmaxForward>::explain<explain_forward<SoftmaxForward>>,
+     .cuda_explain = Erase<SoftmaxForward>::cuda_explain<cuda_explain_forward<SoftmaxForward>>},
     {.name = "softmax_backward",
      .formula = "dx = y (dy - sum(y dy))",
      .fields = backward_fields<SoftmaxBackward>,
@@ -85,7 +100,8 @@ constexpr Pass list[] = {
      .cpu = Erase<SoftmaxBackward>::run<softmax_backward_cpu>,
      .cuda = TC_IF_CUDA(Erase<SoftmaxBackward>::run<softmax_backward_cuda>),
      .flops = Erase<SoftmaxBackward>::flops<flops<SoftmaxBackward, 4>>,
-     .explain = Erase<SoftmaxBackward>::explain<explain_backward<SoftmaxBackward>>},
+     .explain = Erase<SoftmaxBackward>::explain<explain_backward<SoftmaxBackward>>,
+     .cuda_explain = Erase<SoftmaxBackward>::cuda_explain<cuda_explain_backward<SoftmaxBackward>>},
     {.name = "log_softmax_forward",
      .formula = "y = (x - m) - log sum exp(x - m), m = max(x)",
      .fields = forward_fields<LogSoftmaxForward>,
@@ -95,7 +111,8 @@ constexpr Pass list[] = {
      .cuda = TC_IF_CUDA(Erase<LogSoftmaxForward>::run<log_softmax_forward_cuda>),
      .flops = Erase<LogSoftmaxForward>::flops<flops<LogSoftmaxForward, 6>>,
      .evaluations = Erase<LogSoftmaxForward>::evaluations<exponentials<LogSoftmaxForward>>,
-     .explain = Erase<LogSoftmaxForward>::explain<explain_forward<LogSoftmaxForward>>},
+     .explain = Erase<LogSoftmaxForward>::explain<explain_forward<LogSoftmaxForward>>,
+     .cuda_explain = Erase<LogSoftmaxForward>::cuda_explain<cuda_explain_forward<LogSoftmaxForward>>},
     {.name = "log_softmax_backward",
      .formula = "dx = dy - exp(y) sum(dy)",
      .fields = backward_fields<LogSoftmaxBackward>,
@@ -105,7 +122,8 @@ constexpr Pass list[] = {
      .cuda = TC_IF_CUDA(Erase<LogSoftmaxBackward>::run<log_softmax_backward_cuda>),
      .flops = Erase<LogSoftmaxBackward>::flops<flops<LogSoftmaxBackward, 4>>,
      .evaluations = Erase<LogSoftmaxBackward>::evaluations<exponentials<LogSoftmaxBackward>>,
-     .explain = Erase<LogSoftmaxBackward>::explain<explain_backward<LogSoftmaxBackward>>},
+     .explain = Erase<LogSoftmaxBackward>::explain<explain_backward<LogSoftmaxBackward>>,
+     .cuda_explain = Erase<LogSoftmaxBackward>::cuda_explain<cuda_explain_backward<LogSoftmaxBackward>>},
 };
 
 }  // namespace

@@ -1,0 +1,34 @@
+// From a call's tensors to the RowShape that a plan is made of: pure.
+#pragma once
+#include <initializer_list>
+
+#include "traincore/core/view.h"
+#include "traincore/cuda/row_plan.h"
+
+namespace tc::cuda {
+
+// 16-byte accesses fit every row of t. An absent tensor fits.
+inline bool fits_vectors(const tc_tensor& t) {
+  const auto size = static_cast<int64_t>(tc_dtype_size(t.dtype));
+  if (!given(t)) return true;
+  bool fits = reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.shape[t.rank - 1] * size % 16 == 0;
+  for (int i = 0; i + 1 < t.rank; ++i) fits &= t.shape[i] <= 1 || t.stride[i] * size % 16 == 0;
+  return fits;
+}
+
+// `rows` are the full-size tensors, the first of which is there; `vectors` the [cols] ones of any dtype, whose wide
+// loads need 16 bytes of alignment and no more.
+inline RowShape row_shape(std::initializer_list<const tc_tensor*> rows,
+                          std::initializer_list<const tc_tensor*> vectors) {
+  const tc_tensor& x = **rows.begin();
+  RowShape s;
+  s.cols = x.shape[x.rank - 1];
+  s.rows = s.cols ? element_count(x) / s.cols : 0;
+  s.element_bytes = static_cast<int32_t>(tc_dtype_size(x.dtype));
+  if (s.cols > INT32_MAX) too_wide(s.cols);
+  for (const tc_tensor* t : rows) s.aligned &= fits_vectors(*t);
+  for (const tc_tensor* t : vectors) s.aligned &= reinterpret_cast<uintptr_t>(t->data) % 16 == 0;
+  return s;
+}
+
+}  // namespace tc::cuda

@@ -1,0 +1,16 @@
+// Which GPU kernels serve a call: launches and explain ask here. Pure.
+#pragma once
+#include "traincore/cuda/row_shape.h"
+#include "traincore/ops/cross_entropy/cross_entropy.h"
+
+namespace tc::ops::cross_entropy {
+
+inline cuda::RowPlan plan_forward(const tcx_cross_entropy_forward_args& a, const cuda::DeviceInfo& device) {
+  return cuda::plan_rows(cuda::row_shape({&a.logits, &a.dlogits}, {}), device);
+}
+
+inline cuda::RowShape backward_shape(const tcx_cross_entropy_backward_args& a) {
+  return cuda::row_shape({&a.logits, &a.dlogits}, {});
+}
+
+}  // namespace tc::ops::cross_entropy

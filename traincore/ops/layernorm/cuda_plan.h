@@ -1,0 +1,17 @@
+// Which GPU kernels serve a call: launches and explain ask here. Pure.
+#pragma once
+#include "traincore/cuda/row_shape.h"
+#include "traincore/ops/layernorm/layernorm.h"
+
+namespace tc::ops::layernorm {
+
+inline cuda::RowPlan plan_forward(const tcx_layernorm_forward_args& a, const cuda::DeviceInfo& device) {
+  return cuda::plan_rows(cuda::row_shape({&a.x, &a.residual, &a.y, &a.residual_out}, {&a.weight, &a.bias}), device);
+}
+
+inline cuda::SlabbedPlan plan_backward(const tcx_layernorm_backward_args& a, const cuda::DeviceInfo& device) {
+  const cuda::RowShape shape = cuda::row_shape({&a.dy, &a.x, &a.residual, &a.dresidual_out, &a.dx}, {&a.weight});
+  return cuda::plan_slabbed(shape, 2 + given(a.residual) + given(a.dresidual_out), device);
+}
+
+}  // namespace tc::ops::layernorm

@@ -1,0 +1,17 @@
+// Which GPU kernels serve a call: launches and explain ask here. Pure.
+#pragma once
+#include "traincore/cuda/row_shape.h"
+#include "traincore/ops/softmax/softmax.h"
+
+namespace tc::ops::softmax {
+
+inline cuda::RowPlan plan_forward(const tc_tensor& x, const tc_tensor& y, const cuda::DeviceInfo& device) {
+  return cuda::plan_rows(cuda::row_shape({&x, &y}, {}), device);
+}
+
+template <class A>
+cuda::RowPlan plan_backward(const A& a, const cuda::DeviceInfo& device) {
+  return cuda::plan_rows(cuda::row_shape({&a.y, &a.dy, &a.dx}, {}), device);
+}
+
+}  // namespace tc::ops::softmax
