@@ -21,7 +21,7 @@ def turned_at(q, k, cos, sin):
     """Interleaved pairs, a row of positions per sequence."""
 
     def turn(x):
-        c, s = (table[POSITIONS.to(x.device)][:, None] for table in (cos, sin))
+        c, s = (table[POSITIONS_ON[x.device.type]][:, None] for table in (cos, sin))
         first, second = x[..., ::2], x[..., 1::2]
         return torch.stack((first * c - second * s, second * c + first * s), -1).flatten(-2)
 
@@ -30,7 +30,7 @@ def turned_at(q, k, cos, sin):
 
 def plain_cross_entropy(logits, reduction="mean"):
     """All options at once: (1-s)(lse - u_t) + s(lse - mean u) + z lse^2 of u = cap tanh(scale x / cap)."""
-    u, target = 3 * torch.tanh(0.7 * logits / 3), TARGET.to(logits.device)
+    u, target = 3 * torch.tanh(0.7 * logits / 3), TARGET_ON[logits.device.type]
     lse, valid = u.logsumexp(-1), target >= 0
     chosen = u.gather(-1, target.clamp(min=0)[..., None])[..., 0]
     loss = 0.9 * (lse - chosen) + 0.1 * (lse - u.mean(-1)) + 0.01 * lse**2
@@ -39,7 +39,7 @@ def plain_cross_entropy(logits, reduction="mean"):
 
 
 def every_option(logits, reduction="mean"):
-    target = TARGET.to(logits.device)
+    target = TARGET_ON[logits.device.type]
     options = {"label_smoothing": 0.1, "z_loss": 0.01, "logit_scale": 0.7, "softcap": 3.0}
     return tct.cross_entropy(logits, target, reduction=reduction, **options)
 
@@ -65,8 +65,16 @@ def plain_attention(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=visible.to(q.device))
 
 
+
+
+def on_every_device(t):
+    """t by the kind of device: a CUDA graph cannot copy it there."""
+    return {"cpu": t} | ({"cuda": t.cuda()} if torch.cuda.is_available() else {})
+
+
 TARGET = torch.tensor([[1, -100, 4], [0, 8, 3]])
-POSITIONS = torch.tensor([[0, 1, 2, 3, 4], [7, 0, 1, 8, 2]])
+TARGET_ON = on_every_device(TARGET)
+POSITIONS_ON = on_every_device(torch.tensor([[0, 1, 2, 3, 4], [7, 0, 1, 8, 2]]))
 MASK = torch.tensor([1, 1, 0, 1, 1, 1, 1]).bool()
 
 # name: (passes, shapes of the inputs, ours, plain torch)
@@ -104,14 +112,14 @@ CASES = {
     "softmax": ("softmax", [(4, 9)], tct.softmax, lambda x: x.softmax(-1)),
     "log_softmax": ("log_softmax", [(4, 9)], tct.log_softmax, lambda x: x.log_softmax(-1)),
     "cross_entropy": (
-        "cross_entropy", [(2, 3, 9)], lambda x: tct.cross_entropy(x, TARGET.to(x.device), label_smoothing=0.1),
-        lambda x: F.cross_entropy(x.flatten(0, 1), TARGET.to(x.device).flatten(), label_smoothing=0.1),
+        "cross_entropy", [(2, 3, 9)], lambda x: tct.cross_entropy(x, TARGET_ON[x.device.type], label_smoothing=0.1),
+        lambda x: F.cross_entropy(x.flatten(0, 1), TARGET_ON[x.device.type].flatten(), label_smoothing=0.1),
     ),
     "weighted": (
         "cross_entropy", [(2, 3, 9)],
-        lambda x: tct.cross_entropy(x, TARGET.to(x.device), torch.arange(1.0, 10, device=x.device).to(x.dtype), reduction="sum"),
+        lambda x: tct.cross_entropy(x, TARGET_ON[x.device.type], torch.arange(1.0, 10, device=x.device).to(x.dtype), reduction="sum"),
         lambda x: F.cross_entropy(
-            x.flatten(0, 1), TARGET.to(x.device).flatten(), torch.arange(1.0, 10, device=x.device).to(x.dtype), reduction="sum"
+            x.flatten(0, 1), TARGET_ON[x.device.type].flatten(), torch.arange(1.0, 10, device=x.device).to(x.dtype), reduction="sum"
         ),
     ),
     "every option": ("cross_entropy", [(2, 3, 9)], every_option, plain_cross_entropy),
@@ -120,7 +128,7 @@ CASES = {
     ),
     "rope at positions": (
         "rope", [(2, 4, 5, 8), (2, 2, 5, 8), (9, 4), (9, 4)],
-        lambda q, k, c, s: tct.rope(q, k, c, s, POSITIONS.to(q.device), pairing="interleaved"), turned_at,
+        lambda q, k, c, s: tct.rope(q, k, c, s, POSITIONS_ON[q.device.type], pairing="interleaved"), turned_at,
     ),
     "rope": ("rope", [(2, 4, 5, 8), (2, 2, 5, 8), (5, 3), (5, 3)], tct.rope, plain_rope),
     "attention": (
