@@ -45,6 +45,9 @@ std::vector<Case> list(Effort effort) {
   all.push_back(sized({0}, 9, 17).fill("ids", any).set("accumulate", 1));
   // One id named very often, by values whose sum loses digits when it is kept in 16 bits or in one long f32 chain.
   all.push_back(sized({20000}, 3, 33).fill("ids", testing::constant(1)).fill("dy", testing::normal(1, 8)));
+  // More rows than one round of a sort's tiles, and ids of more digits than one pass.
+  all.push_back(sized({70001}, 700, 2).fill("ids", any));
+  all.push_back(sized({70}, 300000, 2).fill("ids", any));
   all.push_back(sized({4, 1, 301}, 29, 300).fill("ids", testing::values({28, 0, 28, 28, 5})));
   return all;
 }
