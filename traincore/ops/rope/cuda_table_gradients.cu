@@ -1,8 +1,9 @@
-// dcos and dsin on the GPU: a warp for a row of the tables takes everything that the row turned, in one order, so that
-// positions may repeat.
+// dcos and dsin on the GPU: a few threads for a row of the tables take everything that the row turned, in one order, so
+// that positions may repeat.
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/elements.h"
 #include "traincore/cuda/launch.h"
+#include "traincore/cuda/row_launch.h"
 #include "traincore/ops/rope/cuda_tables.cuh"
 #include "traincore/ops/rope/plan.h"
 
@@ -11,84 +12,131 @@ namespace {
 
 using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabulary of GPU kernels
 
-constexpr int kWarp = 32, kWarps = 4;   // kWarps: of a block
-constexpr int kPairs = 4;               // of a thread
-constexpr int kChunk = kWarp * kPairs;  // pairs of a warp
+constexpr int kWarp = 32, kWarps = 4;  // kWarps: of a block
+constexpr int kWidePairs = 4;          // of a thread, where vectors fit
+constexpr int kBlocks = 8;             // of an SM at least
+// Heads of which pairs are on their way to a thread at once.
+template <class T>
+constexpr int kHeads = 8 / int(sizeof(T));
 
 template <class T>
 struct GradientArgs {
-  Heads<const T> q, dq_out, k, dk_out;
+  Heads<const T> x[2], g[2];  // of q and of k
   TableRows table_rows;
   AnyTable dcos, dsin;
   bool accumulates;
-  int64_t batches, seq, half, chunks;
+  int64_t batches, seq, half;
+  int64_t lanes, chunks;  // threads of a row at a time, how often; a warp has several rows, or one that it searches for
   uint32_t* errors;
 };
 
+template <int kPairs>
 struct Sums {
-  float dcos[kPairs] = {}, dsin[kPairs] = {};
+  Floats<kPairs> dcos{}, dsin{};
+};
+
+// The two elements of each of kPairs neighbouring pairs.
+template <bool kInterleaved, int kPairs, class T>
+struct Pairs {
+  Pack<T, kPairs> a, b;
+  __device__ __forceinline__ void load(const T* row, int64_t pair, int64_t half) {
+    if constexpr (kInterleaved && kPairs > 1)
+      a = Pack<T, kPairs>::load_once(row + 2 * pair), b = Pack<T, kPairs>::load_once(row + 2 * pair + kPairs);
+    else
+      a = Pack<T, kPairs>::load_once(row + first_of_pair<kInterleaved>(pair)),
+      b = Pack<T, kPairs>::load_once(row + second_of_pair<kInterleaved>(pair, half));
+  }
+  // Whether their elements alternate.
+  static constexpr bool kMixed = kInterleaved && kPairs > 1;
+  __device__ __forceinline__ Floats<kPairs> firsts() const {
+    const auto x = a.f32(), y = b.f32();
+    return floats<kPairs>([&](int i) { return !kMixed ? x[i] : i < kPairs / 2 ? x[2 * i] : y[2 * i - kPairs]; });
+  }
+  __device__ __forceinline__ Floats<kPairs> seconds() const {
+    const auto x = a.f32(), y = b.f32();
+    return floats<kPairs>([&](int i) {
+      return !kMixed ? y[i] : i < kPairs / 2 ? x[2 * i + 1] : y[2 * i + 1 - kPairs];
+    });
+  }
 };
 
 // Adds what the heads of one side at one position come to.
-template <bool kInterleaved, class T>
+template <bool kInterleaved, int kPairs, class T>
 __device__ __forceinline__ void add_heads(const Heads<const T>& x, const Heads<const T>& g, int64_t b, int64_t s,
-                                          int64_t first, int64_t half, Sums& sums) {
-  for (int64_t head = 0; head < g.heads; ++head) {
-    const T *const xs = x.at(b, head, s), *const gs = g.at(b, head, s);
+                                          int64_t pair, int64_t half, Sums<kPairs>& sums) {
+  const T *const xs = x.at(b, 0, s), *const gs = g.at(b, 0, s);
+#pragma unroll 1
+  for (int64_t first = 0; first < g.heads; first += kHeads<T>) {
+    Pairs<kInterleaved, kPairs, T> of_x[kHeads<T>], of_g[kHeads<T>];
 #pragma unroll
-    for (int j = 0; j < kPairs; ++j) {
-      const int64_t pair = first + j * kWarp;
-      if (pair >= half) continue;
-      const int64_t one = first_of_pair<kInterleaved>(pair), two = second_of_pair<kInterleaved>(pair, half);
-      const float x1 = to_f32(xs[one]), x2 = to_f32(xs[two]), g1 = to_f32(gs[one]), g2 = to_f32(gs[two]);
-      sums.dcos[j] = fmaf(g2, x2, fmaf(g1, x1, sums.dcos[j]));
-      sums.dsin[j] = fmaf(-g1, x2, fmaf(g2, x1, sums.dsin[j]));
+    for (int j = 0; j < kHeads<T>; ++j) {
+      const int64_t head = min(first + j, g.heads - 1);
+      of_x[j].load(xs + head * x.head_stride, pair, half);
+      of_g[j].load(gs + head * g.head_stride, pair, half);
+    }
+#pragma unroll
+    for (int j = 0; j < kHeads<T>; ++j) {
+      if (first + j >= g.heads) continue;
+      const auto x1 = of_x[j].firsts(), x2 = of_x[j].seconds(), g1 = of_g[j].firsts(), g2 = of_g[j].seconds();
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        sums.dcos[i] = fmaf(g2[i], x2[i], fmaf(g1[i], x1[i], sums.dcos[i]));
+        sums.dsin[i] = fmaf(-g1[i], x2[i], fmaf(g2[i], x1[i], sums.dsin[i]));
+      }
     }
   }
 }
 
-// f(b, s) for everything that a row turned, in order; the same for every thread of the warp.
+// f(b, s) for everything that a row turned, in order. Rows that are chosen by positions have the whole warp.
 template <class T, class F>
 __device__ __forceinline__ void each_turned(const GradientArgs<T>& a, int64_t row, int lane, F&& f) {
   const TableRows& rows = a.table_rows;
-  const auto sequences = [&](int64_t at) {  // those of place `at` of the positions or rows
-    if (rows.batch_stride) return f(at / a.seq, at % a.seq);
-    for (int64_t b = 0; b < a.batches; ++b) f(b, at);
-  };
-  if (!rows.gathers) return sequences(row);
-  const int64_t count = rows.positions.count();
+  const int64_t count = rows.gathers ? rows.positions.count() : 1;
+#pragma unroll 1
   for (int64_t first = 0; first < count; first += kWarp) {
-    const int64_t at = first + lane;
-    const int64_t position = at < count ? rows.positions[at] : row;
-    if (row == 0 && rows.inside(position) < 0 && a.errors) atomicOr(a.errors, uint32_t(TC_BAD_POSITION));
-    for (uint32_t found = __ballot_sync(0xffffffffu, at < count && position == row); found; found &= found - 1)
-      sequences(first + __ffs(int(found)) - 1);
+    uint32_t found = 1;  // of 32 places of the positions: those that chose this row
+    if (rows.gathers) {
+      const int64_t at = first + lane;
+      const int64_t position = at < count ? rows.positions[at] : row;
+      if (row == 0 && rows.inside(position) < 0 && a.errors) atomicOr(a.errors, uint32_t(TC_BAD_POSITION));
+      found = __ballot_sync(0xffffffffu, at < count && position == row);
+    }
+#pragma unroll 1
+    for (; found; found &= found - 1) {
+      const int64_t at = rows.gathers ? first + __ffs(int(found)) - 1 : row;
+      const int64_t begin = rows.batch_stride ? at / a.seq : 0, end = rows.batch_stride ? begin + 1 : a.batches;
+#pragma unroll 1
+      for (int64_t b = begin; b < end; ++b) f(b, at - begin * a.seq);
+    }
   }
 }
 
-__device__ __forceinline__ void store(const AnyTable& table, int64_t row, int64_t pair, float sum, bool accumulates) {
+template <int kPairs>
+__device__ __forceinline__ void store(const AnyTable& table, int64_t row, int64_t pair, const Floats<kPairs>& sums,
+                                      bool accumulates) {
   if (!table.rows.data) return;
-  table.store(row, pair, accumulates ? table.load<1>(row, pair)[0] + sum : sum);
+  std::byte* const p = table.at(row, pair);
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i)
+    store_as(p, table.dtype, i, accumulates ? reinterpret_cast<const float*>(p)[i] + sums[i] : sums[i]);
 }
 
-template <class T, bool kInterleaved>
-__global__ void __launch_bounds__(kWarp* kWarps) gradient_kernel(const __grid_constant__ GradientArgs<T> a) {
+template <class T, bool kInterleaved, int kPairs>
+__global__ void __launch_bounds__(kWarp* kWarps, kBlocks) gradient_kernel(const __grid_constant__ GradientArgs<T> a) {
   const int lane = int(threadIdx.x) % kWarp;
-  for (int64_t i = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp; i < a.table_rows.count * a.chunks;
-       i += int64_t(gridDim.x) * kWarps) {
-    const int64_t row = i / a.chunks, first = i % a.chunks * kChunk + lane;
-    Sums sums;
+  for (int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+       thread < a.table_rows.count * a.chunks * a.lanes; thread += int64_t(gridDim.x) * blockDim.x) {
+    const int64_t i = thread / a.lanes, row = i / a.chunks;
+    const int64_t pair = (i % a.chunks * a.lanes + thread % a.lanes) * kPairs;
+    Sums<kPairs> sums;
     each_turned(a, row, lane, [&](int64_t b, int64_t s) {
-      add_heads<kInterleaved>(a.q, a.dq_out, b, s, first, a.half, sums);
-      add_heads<kInterleaved>(a.k, a.dk_out, b, s, first, a.half, sums);
+      if (pair >= a.half) return;
+#pragma unroll 1
+      for (int side = 0; side < 2; ++side) add_heads<kInterleaved>(a.x[side], a.g[side], b, s, pair, a.half, sums);
     });
-#pragma unroll
-    for (int j = 0; j < kPairs; ++j) {
-      const int64_t pair = first + j * kWarp;
-      if (pair >= a.half) continue;
-      store(a.dcos, row, pair, sums.dcos[j], a.accumulates);
-      store(a.dsin, row, pair, sums.dsin[j], a.accumulates);
-    }
+    if (pair >= a.half) continue;
+    store(a.dcos, row, pair, sums.dcos, a.accumulates);
+    store(a.dsin, row, pair, sums.dsin, a.accumulates);
   }
 }
 
@@ -98,22 +146,28 @@ void table_gradients_cuda(const tcx_rope_backward_args& a, const tc_exec& exec) 
   with_type(FloatTypes{}, a.dq_out.dtype, [&]<class T>() {
     const Heads<const T> dq_out(a.dq_out);
     const int64_t half = a.cos.shape[a.cos.rank - 1];
-    const GradientArgs<T> args{Heads<const T>(a.q),
-                               dq_out,
-                               Heads<const T>(a.k),
-                               Heads<const T>(a.dk_out),
-                               TableRows(a.cos, a.positions, dq_out.seq),
-                               AnyTable(a.dcos),
-                               AnyTable(a.dsin),
-                               a.accumulate != 0,
-                               dq_out.batch.count,
-                               dq_out.seq,
-                               half,
-                               (half + kChunk - 1) / kChunk,
-                               exec.device_errors};
-    const Grid grid{blocks_for(args.table_rows.count * args.chunks, kWarps), kWarp * kWarps};
-    with_value<false, true>("interleaved", a.pairing == TC_ROPE_INTERLEAVED, [&]<bool kInterleaved>() {
-      launch<gradient_kernel<T, kInterleaved>>("rope_table_gradients", grid, exec, args);
+    bool is_wide = half % kWidePairs == 0;
+    for (const tc_tensor* t : {&a.q, &a.k, &a.dq_out, &a.dk_out}) is_wide &= fits_vectors(*t);
+    GradientArgs<T> args{.x = {Heads<const T>(a.q), Heads<const T>(a.k)},
+                         .g = {dq_out, Heads<const T>(a.dk_out)},
+                         .table_rows = TableRows(a.cos, a.positions, dq_out.seq),
+                         .dcos = AnyTable(a.dcos),
+                         .dsin = AnyTable(a.dsin),
+                         .accumulates = a.accumulate != 0,
+                         .batches = dq_out.batch.count,
+                         .seq = dq_out.seq,
+                         .half = half,
+                         .lanes = kWarp,
+                         .chunks = 0,
+                         .errors = exec.device_errors};
+    const int64_t lanes = half / (is_wide ? kWidePairs : 1);  // that a row could have
+    while (!args.table_rows.gathers && args.lanes > 1 && args.lanes / 2 >= lanes) args.lanes /= 2;
+    args.chunks = (lanes + args.lanes - 1) / args.lanes;
+    const Grid grid{blocks_for(args.table_rows.count * args.chunks * args.lanes, kWarps * kWarp), kWarps * kWarp};
+    with_value<false, true>("wide", is_wide, [&]<bool kIsWide>() {
+      with_value<false, true>("interleaved", a.pairing == TC_ROPE_INTERLEAVED, [&]<bool kInterleaved>() {
+        launch<gradient_kernel<T, kInterleaved, kIsWide ? kWidePairs : 1>>("rope_table_gradients", grid, exec, args);
+      });
     });
   });
 }

@@ -15,11 +15,11 @@ struct TableRows {
         gathers(given(positions_)),
         batch_stride((gathers ? positions_.rank : cos.rank - 1) > 1 ? seq : 0),
         count(rows_of<char>(cos).count) {}
-  // -1 where a position is outside of the tables.
-  __device__ __forceinline__ int64_t operator()(int64_t b, int64_t s) const {
+  __device__ __forceinline__ int64_t chosen(int64_t b, int64_t s) const {
     const int64_t at = b * batch_stride + s;
-    return gathers ? inside(positions[at]) : at;
+    return gathers ? positions[at] : at;
   }
+  // -1 where a chosen row is outside of the tables.
   __device__ __forceinline__ int64_t inside(int64_t row) const { return row >= 0 && row < count ? row : -1; }
 };
 

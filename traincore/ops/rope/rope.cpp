@@ -113,7 +113,7 @@ constexpr const char* kTurn = "a full grid, a thread for several heads of one po
 std::string cuda_explain_forward(const Forward&, const tc_exec&, const cuda::DeviceInfo&) { return kTurn; }
 std::string cuda_explain_backward(const Backward& a, const tc_exec&, const cuda::DeviceInfo&) {
   const bool has_tables = given(a.dcos) || given(a.dsin);
-  return has_tables ? fmt::format("dcos and dsin: a warp a row of the tables, in order; then {}", kTurn) : kTurn;
+  return has_tables ? fmt::format("dcos and dsin: a few threads a row of the tables, in order; then {}", kTurn) : kTurn;
 }
 
 constexpr Pass list[] = {
