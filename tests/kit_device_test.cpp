@@ -210,18 +210,6 @@ TEST_F(Kit, LastBackendIsThisThreadsLastSuccess) {
   }).join();
 }
 
-// A variable of the environment for as long as this lives.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~Variable() { unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
-
 TEST_F(Kit, EnvironmentForcesTheCpuOnEveryCall) {
   EXPECT_FALSE(kit::environment_forces_cpu());
   tc_buffer* b = filled<f16>({1, 2});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -80,6 +81,18 @@ inline double rms_scaled(const std::vector<double>& got, const std::vector<doubl
   }
   return std::sqrt(difference / reference);
 }
+
+// A variable of the environment for as long as this lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
 
 // A refusal has its status and a sentence that names `word`.
 inline void expect_refused(tc_status_t want, tc_status_t got, const std::string& word) {

@@ -1,5 +1,6 @@
 /* GPUs, for programs that ask about them or choose one; nobody has to.  C11 and C++20.
- * Without CUDA, or without a GPU, there are 0 devices and the other calls return TC_ERR_NO_DEVICE. */
+ * Without CUDA, or without a GPU that shares managed memory with a running host, there are 0 devices and the other calls
+ * return TC_ERR_NO_DEVICE. */
 #pragma once
 #include "traincore/device.h"
 

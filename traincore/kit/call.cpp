@@ -90,8 +90,10 @@ void Call::Work::throw_unless_ok(tc_status_t status) const {
 
 void Call::Work::run() const {
   const bool on_gpu = device_kind == TC_CUDA;
-  for (const Op& op : ops)
-    throw_unless_ok(op.run(on_gpu ? gpu::exec(device_index, op.workspace_bytes) : tc_exec_default()));
+  size_t scratch = 0;  // for all ops, so that what cannot be had is refused before any of them has written
+  for (const Op& op : ops) scratch = std::max(scratch, op.workspace_bytes);
+  const tc_exec exec = on_gpu ? gpu::exec(device_index, scratch) : tc_exec_default();
+  for (const Op& op : ops) throw_unless_ok(op.run(exec));
   if (on_gpu) gpu::wait(device_index);
 }
 

@@ -11,7 +11,7 @@ tc_cuda_device_info describe(int device);  // NO_DEVICE: there is none with that
 void* allocate(int device, size_t bytes);
 void release(void* memory) noexcept;
 
-// Where the calling thread's next op runs: a stream of this thread's own on `device`, with that much scratch.
+// Where the ops of the calling thread's next call run: a stream of this thread's own on `device`, with that much scratch.
 tc_exec exec(int device, size_t workspace_bytes);
 // Until the calling thread's stream on `device` has finished. DISPATCH: a kernel failed.
 void wait(int device);

@@ -56,7 +56,18 @@ Lane& lane(int device) {
 
 }  // namespace
 
-int count() noexcept { return cuda::device_count(); }
+// Mapped pointers must be good at any time, also while a kernel runs for another thread.
+int count() noexcept {
+  static const int usable = [] {
+    for (int device = 0; device < cuda::device_count(); ++device) {
+      int concurrent = 0;
+      cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, device);
+      if (!concurrent) return 0;
+    }
+    return cuda::device_count();
+  }();
+  return usable;
+}
 
 tc_cuda_device_info describe(int device) {
   const cuda::DeviceInfo& known = cuda::device_info(device);
