@@ -19,72 +19,81 @@ RowShape shape(int64_t rows, int64_t cols, int bytes = 2) {
 }
 
 TEST(RowPlan, NarrowRowsShareABlock) {
-  for (const DeviceInfo& d : {kH200, kA100, kRtx4090}) {
-    const RowPlan plan = plan_rows(shape(131072, 128), d);
-    EXPECT_EQ(plan.variant, RowVariant::lanes8_x2);
-    EXPECT_EQ(plan.rows_per_block * 8, plan.threads);
-    EXPECT_EQ(plan.blocks * plan.rows_per_block, 131072);
-    EXPECT_EQ(plan_rows(shape(7, 512), d).variant, RowVariant::lanes16_x4);
-    EXPECT_EQ(plan_rows(shape(7, 1024), d).variant, RowVariant::warp_x4);
-  }
+  const RowPlan plan = plan_rows(shape(131072, 128));
+  EXPECT_EQ(plan.variant, RowVariant::lanes8_x2);
+  EXPECT_EQ(plan.rows_per_block * 8, plan.threads);
+  EXPECT_EQ(plan.blocks * plan.rows_per_block, 131072);
+  EXPECT_EQ(plan_rows(shape(7, 512)).variant, RowVariant::lanes16_x4);
+  EXPECT_EQ(plan_rows(shape(7, 1024)).variant, RowVariant::warp_x4);
 }
 
 TEST(RowPlan, EveryRowFitsItsThreads) {
   constexpr int kVectorBytes = 16, kVectors = 4;
+  for (const int bytes : {2, 4})
+    for (int64_t cols = 8; cols <= 300000; cols += cols / 9 / 8 * 8 + 8) {
+      const RowPlan plan = plan_rows(shape(3, cols, bytes));
+      if (plan.variant != RowVariant::block_x4) continue;
+      EXPECT_GE(int64_t{plan.threads} * kVectors * kVectorBytes, cols * bytes) << cols;
+      EXPECT_EQ(plan.threads % 32, 0);
+      EXPECT_EQ(plan.blocks, 3);
+    }
+}
+
+TEST(RowPlan, RowsAheadFitTheirThreadsAndTheDevice) {
   for (const DeviceInfo& d : {kH200, kA100, kRtx4090})
-    for (const int bytes : {2, 4})
-      for (int64_t cols = 8; cols <= 300000; cols += cols / 9 / 8 * 8 + 8) {
-        const RowPlan plan = plan_rows(shape(3, cols, bytes), d);
-        if (plan.variant != RowVariant::block_x4) continue;
-        EXPECT_GE(int64_t{plan.threads} * plan.cluster * kVectors * kVectorBytes, cols * bytes) << cols;
-        EXPECT_EQ(plan.threads % 32, 0);
-        EXPECT_EQ(plan.blocks, 3 * plan.cluster);
-      }
+    for (const AheadShape& kernel : {kNormAhead, kFullNormAhead, kSoftmaxAhead, kSoftmaxBackwardAhead})
+      for (const int tensors : {1, 2, 4})
+        for (int64_t cols = 8; cols <= 300000; cols += cols / 9 / 8 * 8 + 8) {
+          const auto plan = plan_ahead(shape(3, cols), kernel, tensors, 4, d);
+          if (!plan) continue;
+          const int64_t lanes = plan->lanes ? plan->lanes : int64_t{plan->threads} * plan->cluster;
+          EXPECT_GE(lanes * plan->vectors * 8, cols);
+          EXPECT_EQ(plan->threads % 32, 0);
+          EXPECT_LE(plan->threads, kernel.threads);
+          EXPECT_LE(plan->cluster, d.sm >= 90 ? 16 : 1);
+          EXPECT_LE(plan->shared, d.shared_per_block);
+          EXPECT_GE(plan->groups, 1);
+          EXPECT_LE(plan->groups, 3);
+        }
 }
 
 TEST(RowPlan, OnlyHopperHasClusters) {
-  EXPECT_EQ(plan_rows(shape(1024, 262144), kH200).cluster, 16);
-  EXPECT_EQ(plan_rows(shape(1024, 262144), kH200).variant, RowVariant::block_x4);
-  EXPECT_EQ(plan_rows(shape(1024, 262144), kA100).variant, RowVariant::block_loop);
-  EXPECT_EQ(plan_rows(shape(1024, 262144), kRtx4090).cluster, 1);
-  EXPECT_EQ(plan_rows(shape(9, int64_t{1} << 20), kH200).variant, RowVariant::block_loop);
+  const RowShape wide = shape(1024, 262144);
+  EXPECT_EQ(plan_rows(wide).variant, RowVariant::block_loop);
+  EXPECT_EQ(plan_rows(wide, kNormAhead, 1, 1, kH200).ahead->cluster, 8);
+  EXPECT_FALSE(plan_rows(wide, kNormAhead, 1, 1, kA100).ahead);
+  EXPECT_FALSE(plan_rows(wide, kNormAhead, 1, 1, kRtx4090).ahead);
+  EXPECT_FALSE(plan_rows(shape(9, int64_t{1} << 20), kNormAhead, 1, 1, kH200).ahead);
+  EXPECT_FALSE(plan_rows(shape(1024, 4096), kNormAhead, 1, 1, kH200).ahead);  // stays in registers
 }
 
 TEST(RowPlan, RowsThatNoVectorFitsGoElementByElement) {
   RowShape s = shape(5, 1001);
   s.aligned = false;
-  EXPECT_EQ(plan_rows(s, kH200).variant, RowVariant::warp_scalar);
+  EXPECT_EQ(plan_rows(s).variant, RowVariant::warp_scalar);
   s.cols = 65537;
-  EXPECT_EQ(plan_rows(s, kH200).variant, RowVariant::block_scalar);
+  EXPECT_EQ(plan_rows(s).variant, RowVariant::block_scalar);
 }
 
 TEST(RowPlan, GridsStayWithinTheHardware) {
   const int64_t many = int64_t{1} << 40;
-  for (const int64_t cols : {8, 1024, 4096, 65536})
-    EXPECT_LT(plan_rows(shape(many, cols), kH200).blocks, int64_t{1} << 31);
+  for (const int64_t cols : {8, 1024, 4096, 65536}) EXPECT_LT(plan_rows(shape(many, cols)).blocks, int64_t{1} << 31);
 }
 
 TEST(RowPlan, SlabsDependOnTheShapeAlone) {
-  for (const int64_t cols : {128, 1024, 4096, 16384}) {
+  for (const int64_t cols : {128, 1024, 4096, 8192}) {
     const RowShape s = shape(4096, cols);
-    EXPECT_EQ(plan_slabs(s, plan_rows(s, kH200), 3).slabs, plan_slabs(s, plan_rows(s, kA100), 3).slabs);
-    EXPECT_LE(plan_slabs(s, plan_rows(s, kH200), 4).shared, 227 << 10);
+    EXPECT_EQ(plan_slabbed(s, false, true, 1, kH200).count(), plan_slabbed(s, false, true, 1, kA100).count());
   }
-  const RowShape one = shape(1, 4096);
-  EXPECT_EQ(plan_slabs(one, plan_rows(one, kH200), 2).slabs, 1);
-  const RowShape none = shape(0, 4096);
-  EXPECT_EQ(plan_slabs(none, plan_rows(none, kH200), 2).slabs, 1);
-}
-
-TEST(RowPlan, WideGroupsTakeEveryRow) {
-  const RowPlan plan = plan_rows(shape(8192, 128256), kH200);
-  ASSERT_GT(plan.cluster, 1);
-  EXPECT_EQ(wide_groups(plan, 0), 0);
-  EXPECT_EQ(wide_groups(plan, 1), 1);
-  for (const int64_t rows : {7, 1000, 8192, 1 << 20}) {
-    EXPECT_LE(wide_groups(plan, rows), rows);
-    EXPECT_GE(wide_groups(plan, rows) * 8, rows);
-  }
+  EXPECT_EQ(plan_slabbed(shape(1, 4096), false, false, 1, kH200).count(), 1);
+  EXPECT_EQ(plan_slabbed(shape(0, 4096), false, false, 1, kH200).count(), 1);
+  EXPECT_EQ(plan_slabbed(shape(9, 4096), false, false, 1, kH200).ahead->vectors, 4);
+  EXPECT_EQ(plan_slabbed(shape(9, 4096), false, false, 2, kH200).ahead->vectors, 2);  // two sums leave fewer registers
+  EXPECT_FALSE(plan_slabbed(shape(9, 262144), false, false, 2, kH200).ahead);
+  // Kernels of two vectors have room for a third tensor, whether or not it is there.
+  const auto narrow = plan_slabbed(shape(9, 128), false, false, 1, kH200).ahead;
+  ASSERT_EQ(narrow->vectors, 2);
+  EXPECT_GE(narrow->shared, narrow->threads * 16 * narrow->stages * narrow->vectors * 3);
 }
 
 TEST(RowPlan, ColumnTilesCoverEveryColumn) {

@@ -88,14 +88,21 @@ class Logit {
   float inner_;
 };
 
+// e^(gain value - max).
+template <class T>
+struct ExpOfLogit {
+  float gain, max;
+  __device__ __forceinline__ float operator()(float value) const { return exp_for<T>(fmaf(value, gain, -max)); }
+};
+
 // dlogits of one row as a function of its logits.
-template <class T, bool kIsCapped>
+template <class T, bool kIsCapped, class Exp>
 class LossGradient {
  public:
-  // `dloss` is over the normalizer already.
-  __device__ __forceinline__ LossGradient(const LossOptions& o, const Logit<T, kIsCapped>& logit, float weight,
-                                          float max, float log_sum, float inverse_sum, float dloss)
-      : logit_(logit), shift_(max) {
+  // `inverse_sum` is over the row's sum of exp(); `dloss` is over the normalizer already.
+  __device__ __forceinline__ LossGradient(const LossOptions& o, const Logit<T, kIsCapped>& logit, const Exp& exp,
+                                          float weight, float max, float log_sum, float inverse_sum, float dloss)
+      : logit_(logit), exp_(exp) {
     const float scale = dloss * o.logit_scale, kept = weight * (1 - o.label_smoothing);
     of_exp_ = scale * (kept + o.label_smoothing + 2 * o.z_loss * (max + log_sum)) * inverse_sum;
     uniform_ = scale * o.label_smoothing / float(o.classes);
@@ -111,11 +118,10 @@ class LossGradient {
   }
 
  private:
-  __device__ __forceinline__ float of_softmax(float v) const {
-    return fmaf(exp_for<T>(fmaf(v, logit_.gain, -shift_)), of_exp_, -uniform_);
-  }
+  __device__ __forceinline__ float of_softmax(float v) const { return fmaf(exp_(v), of_exp_, -uniform_); }
   Logit<T, kIsCapped> logit_;
-  float shift_, of_exp_, uniform_, at_target_;
+  Exp exp_;
+  float of_exp_, uniform_, at_target_;
 };
 
 // Counts the valid rows: kTargetParts parts. A target that is no class is a valid row without weight.

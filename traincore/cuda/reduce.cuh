@@ -29,6 +29,13 @@ __device__ __forceinline__ void reduce_lanes(float (&x)[K], uint32_t mask) {
     for (int k = 0; k < K; ++k) x[k] = Op{}(x[k], __shfl_xor_sync(mask, x[k], o));
 }
 
+template <class Op, int kLanes>
+__device__ __forceinline__ float over_lanes(float x, uint32_t mask) {
+  float value[1] = {x};
+  reduce_lanes<Op, kLanes>(value, mask);
+  return value[0];
+}
+
 // kLanes neighbouring threads of a warp share a row; a block serves blockDim.x / kLanes rows.
 template <int kLanes_>
 class Lanes {
@@ -47,26 +54,38 @@ class Lanes {
   __device__ __forceinline__ void reduce(float (&x)[K]) {
     reduce_lanes<Op, kLanes>(x, mask_);
   }
+  // Over those of the row's threads that are in this warp.
+  template <class Op, int K>
+  __device__ __forceinline__ void reduce_in_warp(float (&x)[K]) const {
+    reduce_lanes<Op, kLanes>(x, mask_);
+  }
 
  private:
   uint32_t mask_;
 };
 
-// A whole block shares a row, or a cluster of blocks does (sm_90).
+// A whole block shares a row. In kernels that take rows ahead a cluster of blocks may (sm_90), and only they know.
 class Block {
  public:
   static constexpr bool kIsBlock = true;
-  static constexpr int kMostValues = 4, kMostCluster = 16;
+  static constexpr int kMostValues = 4;
   __device__ __forceinline__ Block() {
 #if __CUDA_ARCH__ >= 900
     const auto cluster = cooperative_groups::this_cluster();
     blocks_ = int(cluster.num_blocks()), rank_ = int(cluster.block_rank());
+    if (blocks_ > 1) cluster.sync();  // a block's shared memory is there for others once it has started
 #endif
   }
   __device__ __forceinline__ int lane() const { return rank_ * int(blockDim.x) + int(threadIdx.x); }
   __device__ __forceinline__ int size() const { return blocks_ * int(blockDim.x); }
   __device__ __forceinline__ int64_t first_row() const { return blockIdx.x / unsigned(blocks_); }
   __device__ __forceinline__ int64_t row_stride() const { return gridDim.x / unsigned(blocks_); }
+  __device__ __forceinline__ int blocks() const { return blocks_; }
+  __device__ __forceinline__ int rank() const { return rank_; }
+  template <class Op, int K>
+  __device__ __forceinline__ void reduce_in_warp(float (&x)[K]) const {
+    reduce_lanes<Op, 32>(x, 0xffffffffu);
+  }
 
   template <class Op, int K>
   __device__ __forceinline__ void reduce(float (&x)[K]) {
@@ -90,29 +109,9 @@ class Block {
       }
       for (; w < count; ++w) x[k] = Op{}(x[k], warps[turn_][k][w]);
     }
-    if (blocks_ > 1) reduce_cluster<Op>(x);
   }
 
  private:
-  template <class Op, int K>
-  __device__ __forceinline__ void reduce_cluster([[maybe_unused]] float (&x)[K]) {
-#if __CUDA_ARCH__ >= 900
-    __shared__ float blocks[2][kMostValues][kMostCluster];
-    auto cluster = cooperative_groups::this_cluster();
-    if (int(threadIdx.x) < blocks_) {
-      auto* there = cluster.map_shared_rank(&blocks[0][0][0], threadIdx.x);
-#pragma unroll
-      for (int k = 0; k < K; ++k) there[(turn_ * kMostValues + k) * kMostCluster + rank_] = x[k];
-    }
-    cluster.sync();
-#pragma unroll
-    for (int k = 0; k < K; ++k) {
-      x[k] = blocks[turn_][k][0];
-      for (int b = 1; b < blocks_; ++b) x[k] = Op{}(x[k], blocks[turn_][k][b]);
-    }
-#endif
-  }
-
   int blocks_ = 1, rank_ = 0, turn_ = 0;
 };
 

@@ -18,25 +18,20 @@ struct RowTile {
   using Group = G;
   static constexpr int kVectors = kVectorCount;
   static constexpr int kMostThreads = std::is_same_v<G, Block> ? 512 : 128;  // as plan_rows() has it
+  // On an SM, of kernels that take rows ahead, as plan_ahead() counts them.
+  static constexpr int kThreadsPerSm = std::is_same_v<G, Lanes<8>> ? 768 : 512;
   template <class T>
   static constexpr int kVec = kIsWide ? 16 / int(sizeof(T)) : 1;
 };
 
-inline Grid grid_of(const RowPlan& plan) { return {plan.blocks, plan.threads, plan.cluster, 0}; }
+inline Grid grid_of(const RowPlan& plan) { return {plan.blocks, plan.threads}; }
 inline Grid grid_of(const ColumnPlan& plan) { return {plan.tiles * plan.slabs, kColumnThreads}; }
-inline Grid grid_of(const RowPlan& plan, const AheadPlan& ahead) {
-  return {plan.blocks, plan.threads, plan.cluster, static_cast<size_t>(ahead.shared)};
-}
-// A group of blocks per slab, with shared memory for the rows ahead and for adding up what a block's rows came to.
-inline Grid grid_of(const RowPlan& plan, const SlabPlan& slabs) {
-  return {slabs.slabs * plan.cluster, plan.threads, plan.cluster, static_cast<size_t>(slabs.shared)};
+inline Grid grid_of(const AheadPlan& plan) {
+  return {plan.groups * plan.cluster, plan.threads, plan.cluster, static_cast<size_t>(plan.shared)};
 }
 
-using WideTile = RowTile<Block, true, 8>;
-inline Grid wide_grid(const RowPlan& plan, int64_t rows) {
-  return {wide_groups(plan, rows) * plan.cluster, kWideThreads, plan.cluster,
-          size_t{kWideStages} * WideTile::kVectors * 16 * kWideThreads};
-}
+template <int kVectors>
+using AheadTile = RowTile<Block, true, kVectors>;
 
 // Calls body.operator()<Tile>() for the plan's tile.
 template <class F>
@@ -57,6 +52,25 @@ void with_row_tile(const RowPlan& plan, F&& body) {
     case RowVariant::block_scalar:
       return body.template operator()<RowTile<Block, false, 0>>();
   }
+}
+
+// The same for a plan of rows that are taken ahead, by kernels of two vectors a thread or, where kHasFour, of four too.
+template <bool kHasFour, class F>
+void with_ahead_tile(const AheadPlan& plan, F&& body) {
+  const auto with_lanes = [&]<int kVectors>() {
+    switch (plan.lanes) {
+      case 16:
+        return body.template operator()<RowTile<Lanes<16>, true, kVectors>>();
+      case 32:
+        return body.template operator()<RowTile<Lanes<32>, true, kVectors>>();
+      default:
+        return body.template operator()<RowTile<Block, true, kVectors>>();
+    }
+  };
+  if (plan.lanes == 8) return body.template operator()<RowTile<Lanes<8>, true, 2>>();
+  if constexpr (kHasFour)
+    if (plan.vectors == 4) return with_lanes.template operator()<4>();
+  with_lanes.template operator()<2>();
 }
 
 }  // namespace tc::cuda

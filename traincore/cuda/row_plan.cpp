@@ -32,7 +32,7 @@ int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit;
 
 RowPlan several_rows_a_block(RowVariant variant, int32_t lanes, int64_t rows) {
   const int64_t per_block = kLaneThreads / lanes;
-  return {variant, kLaneThreads, 1, per_block, std::min((rows + per_block - 1) / per_block, kMostBlocks)};
+  return {variant, kLaneThreads, per_block, std::min((rows + per_block - 1) / per_block, kMostBlocks)};
 }
 
 // How many clusters of 512-thread blocks run at once on an H200's 132 SMs at one block an SM, by the occupancy query: the
@@ -52,14 +52,12 @@ int64_t clusters_at_once(int32_t cluster) {
   }
 }
 
-// Clusters are slow to start, so those that fit at once, two blocks an SM, take all rows.
-RowPlan clusters(int32_t cluster, int64_t rows) {
-  return {RowVariant::block_x4, kMostThreads, cluster, 1, std::min(rows, 2 * clusters_at_once(cluster)) * cluster};
+RowPlan one_row_a_block(RowVariant variant, int64_t threads, int64_t rows) {
+  return {variant, static_cast<int32_t>(threads), 1, std::min(rows, kMostBlocks)};
 }
 
-RowPlan one_row_a_block(RowVariant variant, int64_t threads, int32_t cluster, int64_t rows) {
-  return {variant, static_cast<int32_t>(threads), cluster, 1, std::min(rows, kMostBlocks / cluster) * cluster};
-}
+// So many vectors of a row as one thread of `lanes` has.
+int32_t vectors_of(int32_t lanes, const AheadShape& kernel) { return lanes == 8 ? 2 : kernel.vectors; }
 
 }  // namespace
 
@@ -74,55 +72,50 @@ void require_exact_exponentials(const char* pass, int32_t dtype, const tc_exec& 
          tc_dtype_name(dtype));
 }
 
-RowPlan plan_rows(const RowShape& s, const DeviceInfo& device) {
+RowPlan plan_rows(const RowShape& s) {
   if (!s.aligned)
     return s.cols <= kWarpScalarCols ? several_rows_a_block(RowVariant::warp_scalar, kWarp, s.rows)
-                                     : one_row_a_block(RowVariant::block_scalar, kMostThreads, 1, s.rows);
+                                     : one_row_a_block(RowVariant::block_scalar, kMostThreads, s.rows);
   const int64_t vectors = s.cols * s.element_bytes / kVectorBytes;
   for (const Row& row : kByWarp)
     if (vectors <= int64_t{row.lanes} * row.vectors) return several_rows_a_block(row.variant, row.lanes, s.rows);
-  const int64_t per_block = int64_t{kVectors} * kMostThreads;
-  if (vectors <= per_block) {
-    const int64_t threads = round_up((vectors + kVectors - 1) / kVectors, kWarp);
-    return one_row_a_block(RowVariant::block_x4, std::max<int64_t>(threads, kFewestThreads), 1, s.rows);
+  if (vectors > int64_t{kVectors} * kMostThreads) return one_row_a_block(RowVariant::block_loop, kMostThreads, s.rows);
+  const int64_t threads = round_up((vectors + kVectors - 1) / kVectors, kWarp);
+  return one_row_a_block(RowVariant::block_x4, std::max<int64_t>(threads, kFewestThreads), s.rows);
+}
+
+std::optional<AheadPlan> plan_ahead(const RowShape& s, const AheadShape& kernel, int tensors, int values,
+                                    const DeviceInfo& device) {
+  if (!s.aligned) return {};
+  const int64_t vectors = s.cols * s.element_bytes / kVectorBytes;
+  AheadPlan p{0, kernel.vectors, kernel.stages, kLaneThreads, 1, 0, 0};
+  for (const int32_t lanes : {8, 16, 32})
+    if (vectors <= int64_t{lanes} * vectors_of(lanes, kernel)) {
+      p.lanes = lanes, p.vectors = vectors_of(lanes, kernel);
+      break;
+    }
+  if (p.lanes == 0) {
+    const int64_t threads = round_up((vectors + p.vectors - 1) / p.vectors, kWarp);
+    p.threads = static_cast<int32_t>(std::clamp<int64_t>(threads, kFewestThreads, kernel.threads));
+    while (int64_t{p.cluster} * p.threads * p.vectors < vectors && p.cluster <= kMostCluster) p.cluster *= 2;
+    if (p.cluster > (device.sm >= 90 ? kMostCluster : 1)) return {};
   }
-  int32_t cluster = 2;
-  while (cluster * per_block < vectors) cluster *= 2;
-  if (device.sm >= 90 && cluster <= kMostCluster) return clusters(cluster, s.rows);
-  return one_row_a_block(RowVariant::block_loop, kMostThreads, 1, s.rows);
+  const int64_t rows_per_block = p.lanes ? p.threads / p.lanes : 1;
+  const int64_t threads_per_sm = int64_t{kernel.threads} * kernel.blocks * (p.lanes == 8 ? 3 : 2) / 2;
+  const int64_t at_once = clusters_at_once(p.cluster) * (threads_per_sm / p.threads);
+  p.groups = std::clamp<int64_t>((s.rows + rows_per_block - 1) / rows_per_block, 1, at_once);
+  const int64_t rows_bytes = int64_t{p.stages} * tensors * p.vectors * kVectorBytes * p.threads;
+  const int64_t exchanged = p.lanes ? 0 : int64_t{2} * values * (p.threads / kWarp) * p.cluster * 4;
+  const int64_t sums = rows_per_block > 1 ? rows_per_block * s.cols * 4 : 0;
+  p.shared = static_cast<int32_t>(std::max(rows_bytes + exchanged, sums));
+  if (p.shared > device.shared_per_block) return {};
+  return p;
 }
 
-SlabPlan plan_slabs(const RowShape& shape, const RowPlan& plan, int tensors) {
-  constexpr int64_t kSharedPerSm = 192 << 10;  // of an H200
-  const bool is_narrow = plan.variant == RowVariant::lanes8_x2;
-  const int64_t threads_per_sm = is_narrow ? 1024 : 512, shared_per_thread = kSharedPerSm / threads_per_sm;
-  const int64_t groups = clusters_at_once(plan.cluster) * threads_per_sm / plan.threads;
-  const int32_t vectors = is_narrow ? 2 : kVectors;
-  const int32_t a_stage = tensors * vectors * kVectorBytes;
-  const int32_t gain = vectors * kVectorBytes * 4 / shape.element_bytes;
-  const auto stages = static_cast<int32_t>(std::clamp<int64_t>((shared_per_thread - gain) / a_stage, 1, 4));
-  const int64_t sums = plan.rows_per_block > 1 ? plan.rows_per_block * shape.cols * 4 : 0;
-  return {std::clamp<int64_t>((shape.rows + plan.rows_per_block - 1) / plan.rows_per_block, 1,
-                              std::max<int64_t>(groups, 1)),
-          stages, static_cast<int32_t>(std::max<int64_t>(int64_t{stages * a_stage + gain} * plan.threads, sums))};
-}
-
-AheadPlan plan_ahead(const RowPlan& plan, int tensors) {
-  constexpr int32_t kSharedPerBlock = 112 << 10;  // two blocks an SM
-  const int32_t a_stage = plan.threads * kVectors * kVectorBytes * tensors;
-  const int32_t stages = std::clamp(kSharedPerBlock / a_stage, 1, 4);
-  return {stages, stages * a_stage};
-}
-
-bool keeps(RowVariant v) {
-  return v != RowVariant::block_loop && v != RowVariant::warp_scalar && v != RowVariant::block_scalar;
-}
-
-int64_t wide_groups(const RowPlan& plan, int64_t rows) {
-  constexpr int64_t kSms = 132, kRounds = 16, kMostRows = 8;
-  const int64_t at_once = kSms * kWideBlocks / plan.cluster;
-  const int64_t per_group = std::clamp<int64_t>(rows / (kRounds * at_once), 1, kMostRows);
-  return (rows + per_group - 1) / per_group;
+RowsPlan plan_rows(const RowShape& shape, const AheadShape& kernel, int tensors, int values, const DeviceInfo& device) {
+  const RowPlan rows = plan_rows(shape);
+  if (rows.variant != RowVariant::block_loop) return {rows, {}};
+  return {rows, plan_ahead(shape, kernel, tensors, values, device)};
 }
 
 ColumnPlan plan_columns(const RowShape& s) {
@@ -132,56 +125,48 @@ ColumnPlan plan_columns(const RowShape& s) {
   return {s.aligned, tiles, std::clamp<int64_t>(kBlocks / tiles, 1, std::max<int64_t>(s.rows, 1))};
 }
 
-SlabbedPlan plan_slabbed(const RowShape& shape, int tensors, const DeviceInfo& device) {
-  const RowPlan rows = plan_rows(shape, device);
-  return {rows, plan_slabs(shape, rows, tensors), plan_columns(shape), keeps(rows.variant)};
+SlabbedPlan plan_slabbed(const RowShape& shape, bool has_residual, bool has_more, int sums, const DeviceInfo& device) {
+  constexpr AheadShape kTwoTensors{512, 1, 4, kNormStages}, kMoreTensors{512, 1, 2, kNormStages};  // full registers
+  std::optional<AheadPlan> ahead;
+  if (!has_residual && !has_more && sums == 1) ahead = plan_ahead(shape, kTwoTensors, 2, sums, device);
+  if (!ahead || ahead->vectors != kTwoTensors.vectors)
+    ahead = plan_ahead(shape, kMoreTensors, 3 + has_residual, sums, device);
+  return {ahead, plan_rows(shape), plan_columns(shape)};
 }
 
 namespace {
 
-std::string who_shares_a_row(const RowPlan& p) {
-  switch (p.variant) {
-    case RowVariant::lanes8_x2:
-      return "8 threads a row";
-    case RowVariant::lanes16_x4:
-      return "16 threads a row";
-    case RowVariant::warp_x4:
-    case RowVariant::warp_scalar:
-      return "a warp a row";
-    case RowVariant::block_x4:
-      return p.cluster > 1 ? fmt::format("a cluster of {} blocks of {} threads a row", p.cluster, p.threads)
-                           : fmt::format("a block of {} threads a row", p.threads);
-    case RowVariant::block_loop:
-    case RowVariant::block_scalar:
-      return fmt::format("a block of {} threads a row", p.threads);
-  }
-  return {};
+std::string who_shares_a_row(int32_t lanes, int32_t threads, int32_t cluster) {
+  if (lanes == kWarp) return "a warp a row";
+  if (lanes) return fmt::format("{} threads a row", lanes);
+  return cluster > 1 ? fmt::format("a cluster of {} blocks of {} threads a row", cluster, threads)
+                     : fmt::format("a block of {} threads a row", threads);
+}
+
+std::string describe(const AheadPlan& p) {
+  return fmt::format("{}, {} rows in shared memory at once", who_shares_a_row(p.lanes, p.threads, p.cluster), p.stages);
 }
 
 }  // namespace
 
 std::string describe(const RowPlan& p) {
-  const std::string who = who_shares_a_row(p);
-  if (keeps(p.variant)) return who + ", the row in registers";
+  const bool is_by_block = p.rows_per_block == 1;
+  const std::string who =
+      who_shares_a_row(is_by_block ? 0 : static_cast<int32_t>(p.threads / p.rows_per_block), p.threads, 1);
   if (p.variant == RowVariant::block_loop)
     return who + ", which is too wide for registers and is read once for every pass over it";
-  return who + ", element by element: the width, a stride or an address is no multiple of 16 bytes";
+  if (p.variant == RowVariant::warp_scalar || p.variant == RowVariant::block_scalar)
+    return who + ", element by element: the width, a stride or an address is no multiple of 16 bytes";
+  return who + ", the row in registers";
 }
 
-std::string describe(const RowPlan& plan, const AheadPlan& ahead) {
-  return fmt::format("{}, {} rows in shared memory at once", who_shares_a_row(plan), ahead.stages);
-}
-
-std::string describe_wide(const RowPlan& plan) {
-  return fmt::format("a cluster of {} blocks of {} threads a row, the row in registers and the next on its way",
-                     plan.cluster, kWideThreads);
-}
+std::string describe(const RowsPlan& p) { return p.ahead ? describe(*p.ahead) : describe(p.rows); }
 
 std::string describe(const SlabbedPlan& p, bool has_sums, bool has_rows) {
+  if (takes_rows_ahead(p, has_sums))
+    return describe(*p.ahead) +
+           (has_sums ? fmt::format("; {} slabs of rows, whose sums are then added in order", p.ahead->groups) : "");
   if (!has_sums) return describe(p.rows);
-  if (p.keeps_rows)
-    return fmt::format("{}, {} rows in shared memory at once; {} slabs of rows, whose sums are then added in order",
-                       who_shares_a_row(p.rows), p.slabs.stages, p.slabs.slabs);
   const std::string sums = fmt::format("sums of columns over {} slabs of rows, then added in order", p.columns.slabs);
   return has_rows ? fmt::format("{}; {}", sums, describe(p.rows)) : sums;
 }

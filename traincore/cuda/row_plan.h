@@ -1,5 +1,6 @@
 // Which threads share a row of a [rows, cols] tensor, and what they keep of it: pure, so that it is tested without a GPU.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "traincore/cuda/device.h"
@@ -11,7 +12,7 @@ enum class RowVariant : int32_t {
   lanes8_x2,    // 8 threads a row
   lanes16_x4,   // 16 threads a row
   warp_x4,      // a warp a row
-  block_x4,     // a block a row, or a cluster of blocks
+  block_x4,     // a block a row
   block_loop,   // any width: the row is read again for every pass over it
   warp_scalar,  // rows that no 16-byte access fits (odd width, stride or address), element by element
   block_scalar,
@@ -25,34 +26,42 @@ struct RowShape {
 
 struct RowPlan {
   RowVariant variant;
-  int32_t threads, cluster;
+  int32_t threads;
   int64_t rows_per_block;
   int64_t blocks;  // of a full grid, one row (or set of rows) a block
 };
+RowPlan plan_rows(const RowShape& shape);
 
-RowPlan plan_rows(const RowShape& shape, const DeviceInfo& device);
-// The kernel keeps rows in registers, and with them can keep sums of columns.
-bool keeps(RowVariant variant);
-// A kernel that keeps sums of columns: how many slabs of rows it makes, fixed by the shape and the variant alone; how many
-// rows stand in shared memory at once (all but one on their way while that is worked on); room for the gain beside them.
-struct SlabPlan {
-  int64_t slabs;
-  int32_t stages;
+// Kernels that take rows in turn, the next ones on their way into shared memory.
+struct AheadShape {
+  int32_t threads, blocks;  // of a block at most; of such blocks on an SM
+  int32_t vectors;          // that a thread has of a row
+  int32_t stages;           // rows in shared memory at once
+};
+// Norms: as many vectors as leave room for the gain, and the bias, in registers. Softmax and losses are bound by what they
+// compute, and want threads.
+inline constexpr int32_t kNormStages = 3;
+inline constexpr AheadShape kNormAhead{512, 1, 8, kNormStages}, kFullNormAhead{512, 1, 4, kNormStages};
+inline constexpr AheadShape kSoftmaxAhead{256, 3, 8, 2}, kSoftmaxBackwardAhead{512, 1, 4, 3};
+
+struct AheadPlan {
+  int32_t lanes;  // of a warp that share a row; 0: a block does, or a cluster of blocks
+  int32_t vectors, stages;
+  int32_t threads, cluster;
+  int64_t groups;  // of blocks: they take all rows in turn
   int32_t shared;  // bytes a block
 };
-SlabPlan plan_slabs(const RowShape& shape, const RowPlan& plan, int tensors);
-// A kernel for clusters that loads rows ahead of their turn, and keeps no sums.
-struct AheadPlan {
-  int32_t stages, shared;
-};
-AheadPlan plan_ahead(const RowPlan& plan, int tensors);
+// None where no 16-byte access fits, a row takes more blocks than a cluster has, or the device has too little shared memory.
+// `values`: that the warps of a row tell each other.
+std::optional<AheadPlan> plan_ahead(const RowShape& shape, const AheadShape& kernel, int tensors, int values,
+                                    const DeviceInfo& device);
 
-// Rows that take a cluster, in softmax and cross entropy: half the threads a block with twice the vectors, so that what is
-// done once a row costs half and a thread has registers to work on several elements at once; the next row is on its way
-// meanwhile.
-inline constexpr int kWideThreads = 256, kWideBlocks = 3, kWideStages = 1;  // blocks: on an SM at once
-// Groups of blocks: each takes so many rows that starting it costs little, and so few that all end together.
-int64_t wide_groups(const RowPlan& plan, int64_t rows);
+// Rows that no block keeps are taken ahead where that can be.
+struct RowsPlan {
+  RowPlan rows;
+  std::optional<AheadPlan> ahead;
+};
+RowsPlan plan_rows(const RowShape& shape, const AheadShape& kernel, int tensors, int values, const DeviceInfo& device);
 
 // Sums over rows in a pass of their own: blocks of kColumnThreads threads, one or one vector of columns each.
 inline constexpr int kColumnThreads = 256;
@@ -65,19 +74,22 @@ ColumnPlan plan_columns(const RowShape& shape);
 [[noreturn]] void too_wide(int64_t cols);  // KERNEL_NOT_FOUND: inside a row offsets have 32 bits
 // KERNEL_NOT_FOUND where TC_STRICT is asked of a kernel whose exponentials of 16-bit storage are ex2.approx.
 void require_exact_exponentials(const char* pass, int32_t dtype, const tc_exec& exec);
-// A backward pass with sums over rows: rows and sums in one kernel where the rows are kept, in two where they are not.
+// A backward pass over dy, x and maybe a residual and more, with `sums` sums over rows: rows and sums in one kernel, which keeps its part of the sums in registers,
+// where rows can be taken ahead; else in two. How many parts there are depends on the shape alone.
 struct SlabbedPlan {
+  std::optional<AheadPlan> ahead;
   RowPlan rows;
-  SlabPlan slabs;
   ColumnPlan columns;
-  bool keeps_rows;
-  int64_t count() const { return keeps_rows ? slabs.slabs : columns.slabs; }  // of partial sums
+  int64_t count() const { return ahead ? ahead->groups : columns.slabs; }  // of partial sums
 };
-SlabbedPlan plan_slabbed(const RowShape& shape, int tensors, const DeviceInfo& device);
+// The rows, where no sums are wanted: one pass or, where they are kept nowhere, two.
+inline bool takes_rows_ahead(const SlabbedPlan& p, bool has_sums) {
+  return p.ahead && (has_sums || p.rows.variant == RowVariant::block_loop);
+}
+SlabbedPlan plan_slabbed(const RowShape& shape, bool has_residual, bool has_more, int sums, const DeviceInfo& device);
 
 std::string describe(const RowPlan& plan);
-std::string describe(const RowPlan& plan, const AheadPlan& ahead);  // of a cluster
-std::string describe_wide(const RowPlan& plan);                     // of a cluster, in softmax and cross entropy
+std::string describe(const RowsPlan& plan);
 std::string describe(const SlabbedPlan& plan, bool has_sums, bool has_rows);
 
 }  // namespace tc::cuda

@@ -18,6 +18,14 @@ struct Columns {
   // Whether the vector that holds column c is this thread's.
   __device__ __forceinline__ bool has(int c) const { return c / kVec % size == lane; }
 
+  // f(first column, which of this thread's vectors) for every vector that a thread may have, in the row or past its end:
+  // without a branch, so that what one f loads need not wait for the f before.
+  template <class F>
+  __device__ __forceinline__ void all(F&& f) const {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) f((v * size + lane) * kVec, v);
+  }
+
   // f(first column, which of this thread's vectors) for every vector of the row that is this thread's.
   template <class F>
   __device__ __forceinline__ void each(F&& f) const {

@@ -1,8 +1,7 @@
 // Device code: the maximum of a row and the sum of its exponentials, for softmax and the losses over classes.
 #pragma once
 #include "traincore/cuda/math.cuh"
-#include "traincore/cuda/row_sums.cuh"
-#include "traincore/cuda/rows.cuh"
+#include "traincore/cuda/rows_ahead.cuh"
 
 namespace tc::cuda {
 
@@ -91,6 +90,93 @@ __device__ __forceinline__ SoftmaxStats softmax_stats(typename Tile::Group& grou
   group.template reduce<Add>(sums);
   s.sum = sums[0], s.shifted = sums[1];
   return s;
+}
+
+// e^(gain value - gain top), for a result that is stored as T, in as few instructions as there can be: of 16 bits the
+// exponent is taken to base 2 in one step. What that rounds away of gain top is the same for every element of the row.
+template <class T>
+class ExpBelow {
+ public:
+  __device__ __forceinline__ ExpBelow(float gain, float top)
+      : scale_(gain * kBase), shift_(top == -kInfinity ? 0.0f : top * scale_) {}
+  __device__ __forceinline__ float operator()(float value) const { return power(fmaf(value, scale_, -shift_)); }
+  // e^(gain top - gain other's top), as the two rounded them.
+  __device__ __forceinline__ float below(const ExpBelow& other) const { return power(shift_ - other.shift_); }
+  // The logarithm of what a true sum of e^(gain value - gain top) is of a sum of these.
+  __device__ __forceinline__ float correction(float top) const {
+    return top == -kInfinity ? 0.0f : -fmaf(top, scale_, -shift_) * (1.0f / kBase);
+  }
+
+ private:
+  static constexpr bool kIsBase2 = sizeof(T) < sizeof(float);
+  static constexpr float kBase = kIsBase2 ? 1.4426950408889634f : 1.0f;
+  static __device__ __forceinline__ float power(float x) {
+    if constexpr (kIsBase2)
+      return exp2_approx(x);
+    else
+      return exp_for<T>(x);
+  }
+  float scale_, shift_;
+};
+
+// What the warps of a row know about it: their largest value, the sum of exponentials below it, and, where it was asked
+// for, the sum of u - its u, of how many elements.
+using SoftmaxFacts = RowValues<4>;
+
+template <class Tile, class T, class U, class X>
+__device__ __forceinline__ SoftmaxFacts softmax_facts(const typename Tile::Group& group,
+                                                      const Columns<Tile, T>& columns, bool wants_shifted, const U& u,
+                                                      const X& x) {
+  constexpr int kVec = Tile::template kVec<T>;
+  float top[1] = {-kInfinity}, sums[3] = {0, 0, 0};
+  columns.each([&](int, int v) {
+    top[0] = Max{}(top[0], largest(x.pack(v)));
+    sums[2] += kVec;
+  });
+  if (sums[2] > 0) top[0] = u.value(top[0]);
+  group.template reduce_in_warp<Max>(top);
+  const ExpBelow<T> exp(u.gain, top[0]);
+  columns.each([&](int, int v) {
+    const auto values = x.pack(v).f32();
+    auto terms = floats<kVec>([&](int j) { return exp(u.value(values[j])); });
+#pragma unroll
+    for (int half = kVec / 2; half > 0; half /= 2)
+#pragma unroll
+      for (int j = 0; j < half; ++j) terms[j] += terms[j + half];
+    sums[0] += terms[0];
+  });
+  if (wants_shifted) {
+    const float shift = top[0] == -kInfinity ? 0.0f : u.gain * top[0];
+    columns.each([&](int, int v) {
+      const auto values = x.pack(v).f32();
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) sums[1] += fmaf(u.value(values[j]), u.gain, -shift);
+    });
+  }
+  group.template reduce_in_warp<Add>(sums);
+  return {{top[0], sums[0], sums[1], sums[2]}};
+}
+
+// The same of the whole row.
+template <class T>
+struct SoftmaxRow {
+  float top, gain, sum, shifted;  // sum: of exp()
+  __device__ __forceinline__ ExpBelow<T> exp() const { return {gain, top}; }
+  __device__ __forceinline__ float max() const { return gain * top; }
+  __device__ __forceinline__ float log_sum() const { return logf(sum) + exp().correction(top); }
+};
+template <class T, class Exchange>
+__device__ __forceinline__ SoftmaxRow<T> softmax_row(const Exchange& facts, float gain) {
+  float top = -kInfinity, sum = 0, shifted = 0;
+  facts.each([&](const SoftmaxFacts& warp) { top = Max{}(top, warp.at[0]); });
+  top = facts.max(top);
+  const ExpBelow<T> exp(gain, top);
+  const auto shift = [gain](float value) { return value == -kInfinity ? 0.0f : gain * value; };
+  facts.each([&](const SoftmaxFacts& warp) {
+    if (warp.at[1] != 0) sum = fmaf(warp.at[1], ExpBelow<T>(gain, warp.at[0]).below(exp), sum);
+    shifted += fmaf(warp.at[3], shift(warp.at[0]) - shift(top), warp.at[2]);
+  });
+  return {top, gain, facts.sum(sum), facts.sum(shifted)};
 }
 
 }  // namespace tc::cuda

@@ -100,8 +100,7 @@ std::string explain_backward(const Backward& a, const Dims& dims) {
 
 std::string cuda_explain_forward(const Forward& a, const tc_exec& exec, const cuda::DeviceInfo& device) {
   cuda::require_exact_exponentials("cross_entropy_forward", a.logits.dtype, exec);
-  const cuda::RowPlan plan = plan_forward(a, device);
-  return plan.cluster > 1 ? describe_wide(plan) : describe(plan);
+  return describe(plan_forward(a, device));
 }
 std::string cuda_explain_backward(const Backward& a, const tc_exec& exec, const cuda::DeviceInfo&) {
   cuda::require_exact_exponentials("cross_entropy_backward", a.logits.dtype, exec);

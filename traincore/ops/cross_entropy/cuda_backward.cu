@@ -39,8 +39,10 @@ __device__ __forceinline__ void gradient_piece(const BackwardArgs<T>& a, int64_t
     if (first + v * kThreads * kVec < cols) packs[v] = Pack<T, kVec>::load(x + first + v * kThreads * kVec);
   if (!o.is_class(target) && o.errors && first == 0) atomicOr(o.errors, uint32_t{TC_BAD_TARGET});
   const float log_sum = *a.row_log_sum[r];
-  const LossGradient<T, kIsCapped> gradient(o, Logit<T, kIsCapped>(o), o.weight(target), *a.row_max[r], log_sum,
-                                            expf(-log_sum), float(*a.dloss[r] * inverse));
+  const Logit<T, kIsCapped> logit(o);
+  const ExpOfLogit<T> exp{logit.gain, *a.row_max[r]};
+  const LossGradient gradient(o, logit, exp, o.weight(target), exp.max, log_sum, expf(-log_sum),
+                              float(*a.dloss[r] * inverse));
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int c = first + v * kThreads * kVec;

@@ -4,7 +4,6 @@
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/loss.cuh"
 #include "traincore/cuda/row_launch.h"
-#include "traincore/cuda/row_sums.cuh"
 #include "traincore/cuda/softmax.cuh"
 #include "traincore/ops/cross_entropy/cuda_plan.h"
 
@@ -44,24 +43,29 @@ __device__ __forceinline__ void ignored_row(const ForwardArgs<T>& a, const typen
   if (group.lane() == 0) store_result(a, r, {0, 0, 0, 0});
 }
 
-// x(c, v): the row's logits. A target that is no class makes the row NaN.
-template <class Tile, class T, bool kIsCapped, class X>
-__device__ __forceinline__ void valid_row(const ForwardArgs<T>& a, typename Tile::Group& group,
-                                          const Columns<Tile, T>& columns, int64_t r, int64_t target,
-                                          double inverse_normalizer, X&& x) {
+// What a row's loss and gradient are made of. sum: of exp(); shifted: of u - max, for label smoothing alone.
+template <class Exp>
+struct Distribution {
+  Exp exp;
+  float max, log_sum, sum, shifted;
+};
+
+// x(c, v): the row's logits. A target that is no class makes the row NaN, and so does a row of -inf alone.
+template <class Tile, class T, bool kIsCapped, class Exp, class X>
+__device__ __forceinline__ void valid_row(const ForwardArgs<T>& a, const typename Tile::Group& group,
+                                          const Columns<Tile, T>& columns, int64_t r, int64_t target, float x_target,
+                                          double inverse_normalizer, const Distribution<Exp>& row, X&& x) {
   constexpr int kVec = Tile::template kVec<T>;
   const LossOptions& o = a.options;
   const bool is_class = o.is_class(target);
   if (!is_class && o.errors && group.lane() == 0) atomicOr(o.errors, uint32_t{TC_BAD_TARGET});
-  const float x_target = to_f32(a.logits[r][is_class ? target : 0]);  // now: dlogits may take the logits' place
-  const Logit<T, kIsCapped> logit(o);
-  const SoftmaxStats stats = softmax_stats(group, columns, o.label_smoothing > 0, logit, x);
-  // A row of -inf alone has no distribution.
-  const float sum = stats.sum > 0 ? stats.sum : __builtin_nanf(""), log_sum = logf(sum), weight = o.weight(target);
+  const bool is_empty = !(row.sum > 0);
+  const float log_sum = is_empty ? __builtin_nanf("") : row.log_sum, weight = o.weight(target);
   if (a.dlogits.data) {
     T* const dlogits = a.dlogits[r];
     const double dloss = (a.dloss.data ? double(*a.dloss[r]) : 1.0) * inverse_normalizer;
-    const LossGradient<T, kIsCapped> gradient(o, logit, weight, stats.max, log_sum, 1 / sum, float(dloss));
+    const LossGradient gradient(o, Logit<T, kIsCapped>(o), row.exp, weight, row.max, log_sum,
+                                is_empty ? log_sum : 1 / row.sum, float(dloss));
     columns.each([&](int c, int v) {
       const auto value = x(c, v);
       store<Tile>(dlogits, c, floats<kVec>([&](int j) { return gradient(value[j]); }));
@@ -70,11 +74,17 @@ __device__ __forceinline__ void valid_row(const ForwardArgs<T>& a, typename Tile
       dlogits[target] = from_f32<T>(gradient.of_target(x_target));
   }
   if (group.lane() != 0) return;
-  const double s = o.label_smoothing, lse = double(stats.max) + log_sum, z_loss_part = o.z_loss * lse * lse;
+  const double s = o.label_smoothing, lse = double(row.max) + log_sum, z_loss_part = o.z_loss * lse * lse;
   const float u_target = Logit<float, kIsCapped>(o)(x_target);
-  double loss = weight * (1 - s) * ((double(stats.max) - u_target) + log_sum) + z_loss_part;
-  if (s > 0) loss += s * (log_sum - double(stats.shifted) / o.classes);
-  store_result(a, r, {float(loss), float(z_loss_part), stats.max, log_sum});
+  double loss = weight * (1 - s) * ((double(row.max) - u_target) + log_sum) + z_loss_part;
+  if (s > 0) loss += s * (log_sum - double(row.shifted) / o.classes);
+  store_result(a, r, {float(loss), float(z_loss_part), row.max, log_sum});
+}
+
+// Read before dlogits, which may take the logits' place.
+template <class T>
+__device__ __forceinline__ T logit_of_target(const ForwardArgs<T>& a, int64_t r, int64_t target) {
+  return a.logits[r][a.options.is_class(target) ? target : 0];
 }
 
 template <class Tile, class T, bool kIsCapped>
@@ -82,6 +92,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads) row_kernel(const ForwardAr
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.logits.cols);
   const double inverse = a.dlogits.data ? inverse_normalizer(a.options) : 0;
+  const Logit<T, kIsCapped> logit(a.options);
   for (int64_t r = group.first_row(); r < a.logits.count; r += group.row_stride()) {
     const int64_t target = a.options.target[r];
     if (target == a.options.ignore_index) {
@@ -89,24 +100,60 @@ __global__ void __launch_bounds__(Tile::kMostThreads) row_kernel(const ForwardAr
       continue;
     }
     const Kept<Tile, T> x(columns, a.logits[r]);
-    valid_row<Tile, T, kIsCapped>(a, group, columns, r, target, inverse, x);
+    const float x_target = to_f32(logit_of_target(a, r, target));
+    const SoftmaxStats stats = softmax_stats(group, columns, a.options.label_smoothing > 0, logit, x);
+    const Distribution<ExpOfLogit<T>> row{
+        {logit.gain, stats.max}, stats.max, logf(stats.sum), stats.sum, stats.shifted};
+    valid_row<Tile, T, kIsCapped>(a, group, columns, r, target, x_target, inverse, row, x);
   }
 }
 
-// For rows that take a cluster: the next ones are on their way while one waits for its other blocks.
+// For rows that take a cluster.
 template <class T, bool kIsCapped>
-__global__ void __launch_bounds__(kWideThreads, kWideBlocks) wide_kernel(const ForwardArgs<T> a) {
+__global__ void __launch_bounds__(kSoftmaxAhead.threads, kSoftmaxAhead.blocks)
+    row_ahead_kernel(const ForwardArgs<T> a) {
+  using Tile = AheadTile<kSoftmaxAhead.vectors>;
   Block group;
-  const Columns<WideTile, T> columns(group, a.logits.cols);
+  const Columns<Tile, T> columns(group, a.logits.cols);
+  RowsAhead<Tile, T, kSoftmaxAhead.stages, 1> ahead(columns);
+  Exchange<Block, 4> exchange(group, ahead.end());
   const double inverse = a.dlogits.data ? inverse_normalizer(a.options) : 0;
-  const auto is_wanted = [&](int64_t r) { return a.options.target[r] != a.options.ignore_index; };
-  for_rows_ahead(group, columns, a.logits, kWideStages, is_wanted, [&](int64_t r, const auto& x) {
-    const int64_t target = a.options.target[r];
-    if (target == a.options.ignore_index)
-      ignored_row(a, group, columns, r);
-    else
-      valid_row<WideTile, T, kIsCapped>(a, group, columns, r, target, inverse, x);
-  });
+  const LossOptions& o = a.options;
+  const Logit<T, kIsCapped> logit(o);
+  const auto target_of = [&](int64_t r) { return r < a.logits.count ? o.target[r] : o.ignore_index; };
+  const int64_t first = group.first_row(), stride = group.row_stride();
+  int64_t to_load = target_of(first), to_look_at = to_load;  // asked a row early, so that nothing waits for the answer
+  T at_target{};
+  struct Known {
+    SoftmaxRow<T> row;
+    int64_t target;
+    T at_target;
+  };
+  int64_t looked_at = 0;
+  for_rows_ahead(
+      group, columns, a.logits.count, ahead, exchange,
+      [&](int64_t r) {
+        const bool is_wanted = to_load != o.ignore_index;
+        to_load = target_of(r + stride);
+        return RowSources<T, 1>{{is_wanted ? a.logits[r] : nullptr}};
+      },
+      [&](int64_t r, int stage) {
+        looked_at = to_look_at;
+        to_look_at = target_of(r + stride);
+        if (looked_at == o.ignore_index) return SoftmaxFacts{};
+        at_target = logit_of_target(a, r, looked_at);
+        return softmax_facts(group, columns, o.label_smoothing > 0, logit, ahead.row(stage));
+      },
+      [&](const auto& facts) {
+        return Known{softmax_row<T>(facts, logit.gain), looked_at, at_target};
+      },
+      [&](int64_t r, int stage, const Known& known) {
+        if (known.target == o.ignore_index) return ignored_row(a, group, columns, r);
+        const SoftmaxRow<T>& row = known.row;
+        const Distribution<ExpBelow<T>> distribution{row.exp(), row.max(), row.log_sum(), row.sum, row.shifted};
+        valid_row<Tile, T, kIsCapped>(a, group, columns, r, known.target, to_f32(known.at_target), inverse,
+                                      distribution, ahead.row(stage));
+      });
 }
 
 struct Parts {
@@ -125,12 +172,11 @@ Rows<float> row_values(const tc_tensor& output, float* scratch, int64_t rows) {
 }
 
 template <class T, bool kIsCapped>
-void forward_rows(const ForwardArgs<T>& args, const RowPlan& plan, const tc_exec& exec) {
-  if (plan.cluster > 1)
-    return launch<wide_kernel<T, kIsCapped>>("cross_entropy_forward_wide", wide_grid(plan, args.logits.count), exec,
-                                             args);
-  with_row_tile(plan, [&]<class Tile>() {
-    launch<row_kernel<Tile, T, kIsCapped>>("cross_entropy_forward", grid_of(plan), exec, args);
+void forward_rows(const ForwardArgs<T>& args, const RowsPlan& plan, const tc_exec& exec) {
+  if (plan.ahead)
+    return launch<row_ahead_kernel<T, kIsCapped>>("cross_entropy_forward_ahead", grid_of(*plan.ahead), exec, args);
+  with_row_tile(plan.rows, [&]<class Tile>() {
+    launch<row_kernel<Tile, T, kIsCapped>>("cross_entropy_forward", grid_of(plan.rows), exec, args);
   });
 }
 
@@ -145,7 +191,7 @@ size_t forward_cuda_workspace(const tcx_cross_entropy_forward_args& a, const tc_
 void forward_cuda(const tcx_cross_entropy_forward_args& a, const tc_exec& exec) {
   require_exact_exponentials("cross_entropy_forward", a.logits.dtype, exec);
   const DeviceGuard device(a.logits);
-  const RowPlan plan = plan_forward(a, device.info());
+  const RowsPlan plan = plan_forward(a, device.info());
   Arena arena(exec.workspace);
   const Parts parts = carve(a, arena);
   const LossOptions options = loss_options(a, parts.totals, exec);

@@ -3,7 +3,7 @@
 #include "traincore/core/arena.h"
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/column_sums.h"
-#include "traincore/cuda/norm.cuh"
+#include "traincore/cuda/norm_backward.cuh"
 #include "traincore/cuda/row_launch.h"
 #include "traincore/ops/layernorm/cuda_plan.h"
 
@@ -24,19 +24,20 @@ Slabs carve(const tcx_layernorm_backward_args& a, const SlabbedPlan& plan, Arena
 template <class Norm, class T>
 void launch_backward(const SlabbedPlan& plan, const tc_exec& exec, const NormBackwardArgs<T>& args) {
   const bool has_sums = args.dweight || args.dbias;
-  if (has_sums && !plan.keeps_rows)  // before dx, which may be dy
+  if (has_sums && !plan.ahead)  // before dx, which may be dy
     with_value<false, true>("wide", plan.columns.is_wide, [&]<bool kIsWide>() {
       launch<norm_columns_kernel<Norm, T, kIsWide ? kWide<T> : 1>>("layernorm_backward_columns", grid_of(plan.columns),
                                                                    exec, args,
                                                                    ColumnTiles{plan.columns.tiles, plan.columns.slabs});
     });
-  with_row_tile(plan.rows, [&]<class Tile>() {
-    if constexpr (Tile::kVectors > 0)
-      if (has_sums)
-        return launch<norm_slab_kernel<Norm, Tile, T>>("layernorm_backward_slab", grid_of(plan.rows, plan.slabs), exec,
-                                                       args);
-    if (args.dx.data) launch<norm_dx_kernel<Norm, Tile, T>>("layernorm_backward_dx", grid_of(plan.rows), exec, args);
-  });
+  if (takes_rows_ahead(plan, has_sums))
+    return with_ahead_tile<false>(*plan.ahead, [&]<class Tile>() {
+      launch<norm_slab_kernel<Norm, Tile, T>>("layernorm_backward_slab", grid_of(*plan.ahead), exec, args);
+    });
+  if (args.dx.data)
+    with_row_tile(plan.rows, [&]<class Tile>() {
+      launch<norm_dx_kernel<Norm, Tile, T>>("layernorm_backward_dx", grid_of(plan.rows), exec, args);
+    });
 }
 
 template <class T>
@@ -50,8 +51,7 @@ void backward(const tcx_layernorm_backward_args& a, const tc_exec& exec, const S
                                  rows_of<T>(a.dx),
                                  {{a.weight.data, a.weight.dtype}, 0},
                                  slabs.dweight,
-                                 slabs.dbias,
-                                 plan.slabs.stages};
+                                 slabs.dbias};
   with_value<false, true>("residual", given(a.residual), [&]<bool kHasResidual>() {
     launch_backward<NormKind<true, kHasResidual, false>>(plan, exec, args);
   });

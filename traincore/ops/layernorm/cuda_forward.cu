@@ -1,6 +1,6 @@
 // LayerNorm forward on the GPU: one pass over memory; the row stays in registers, or in shared memory, where it fits.
 #include "traincore/core/dispatch.h"
-#include "traincore/cuda/norm.cuh"
+#include "traincore/cuda/norm_forward.cuh"
 #include "traincore/cuda/row_launch.h"
 #include "traincore/ops/layernorm/cuda_plan.h"
 
@@ -10,19 +10,17 @@ namespace {
 using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabulary of GPU kernels
 
 template <class Norm, class T>
-void launch_forward(const RowPlan& plan, const tc_exec& exec, const NormForwardArgs<T>& args) {
-  if (plan.cluster > 1) {
-    const AheadPlan ahead = plan_ahead(plan, 1 + Norm::kHasResidual);
-    return launch<norm_forward_ahead_kernel<Norm, RowTile<Block, true, 4>, T>>(
-        "layernorm_forward_ahead", grid_of(plan, ahead), exec, args, ahead.stages);
-  }
-  with_row_tile(plan, [&]<class Tile>() {
-    launch<norm_forward_kernel<Norm, Tile, T>>("layernorm_forward", grid_of(plan), exec, args);
+void launch_forward(const RowsPlan& plan, const tc_exec& exec, const NormForwardArgs<T>& args) {
+  if (plan.ahead)
+    return launch<norm_forward_ahead_kernel<Norm, AheadTile<kFullNormAhead.vectors>, T>>(
+        "layernorm_forward_ahead", grid_of(*plan.ahead), exec, args);
+  with_row_tile(plan.rows, [&]<class Tile>() {
+    launch<norm_forward_kernel<Norm, Tile, T>>("layernorm_forward", grid_of(plan.rows), exec, args);
   });
 }
 
 template <class T>
-void forward(const tcx_layernorm_forward_args& a, const tc_exec& exec, const RowPlan& plan) {
+void forward(const tcx_layernorm_forward_args& a, const tc_exec& exec, const RowsPlan& plan) {
   const NormForwardArgs<T> args{rows_of<const T>(a.x),
                                 rows_of<const T>(a.residual),
                                 rows_of<T>(a.y),
@@ -41,7 +39,7 @@ void forward(const tcx_layernorm_forward_args& a, const tc_exec& exec, const Row
 
 void forward_cuda(const tcx_layernorm_forward_args& a, const tc_exec& exec) {
   const DeviceGuard device(a.x);
-  const RowPlan plan = plan_forward(a, device.info());
+  const RowsPlan plan = plan_forward(a, device.info());
   with_type(FloatTypes{}, a.x.dtype, [&]<class T>() { forward<T>(a, exec, plan); });
 }
 

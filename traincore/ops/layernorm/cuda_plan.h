@@ -5,13 +5,14 @@
 
 namespace tc::ops::layernorm {
 
-inline cuda::RowPlan plan_forward(const tcx_layernorm_forward_args& a, const cuda::DeviceInfo& device) {
-  return cuda::plan_rows(cuda::row_shape({&a.x, &a.residual, &a.y, &a.residual_out}, {&a.weight, &a.bias}), device);
+inline cuda::RowsPlan plan_forward(const tcx_layernorm_forward_args& a, const cuda::DeviceInfo& device) {
+  const cuda::RowShape shape = cuda::row_shape({&a.x, &a.residual, &a.y, &a.residual_out}, {&a.weight, &a.bias});
+  return cuda::plan_rows(shape, cuda::kFullNormAhead, 1 + given(a.residual), 4, device);
 }
 
 inline cuda::SlabbedPlan plan_backward(const tcx_layernorm_backward_args& a, const cuda::DeviceInfo& device) {
   const cuda::RowShape shape = cuda::row_shape({&a.dy, &a.x, &a.residual, &a.dresidual_out, &a.dx}, {&a.weight});
-  return cuda::plan_slabbed(shape, 2 + given(a.residual) + given(a.dresidual_out), device);
+  return cuda::plan_slabbed(shape, given(a.residual), given(a.dresidual_out), 2, device);
 }
 
 }  // namespace tc::ops::layernorm

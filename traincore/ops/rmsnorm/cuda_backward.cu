@@ -3,7 +3,7 @@
 #include "traincore/core/arena.h"
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/column_sums.h"
-#include "traincore/cuda/norm.cuh"
+#include "traincore/cuda/norm_backward.cuh"
 #include "traincore/cuda/row_launch.h"
 #include "traincore/ops/rmsnorm/cuda_plan.h"
 
@@ -18,19 +18,21 @@ float* carve(const tcx_rmsnorm_backward_args& a, const SlabbedPlan& plan, Arena&
 
 template <class Norm, class T>
 void launch_backward(const SlabbedPlan& plan, const tc_exec& exec, const NormBackwardArgs<T>& args) {
-  if (args.dweight && !plan.keeps_rows)  // before dx, which may be dy
+  const bool has_sums = args.dweight != nullptr;
+  if (has_sums && !plan.ahead)  // before dx, which may be dy
     with_value<false, true>("wide", plan.columns.is_wide, [&]<bool kIsWide>() {
       launch<norm_columns_kernel<Norm, T, kIsWide ? kWide<T> : 1>>("rmsnorm_backward_dweight", grid_of(plan.columns),
                                                                    exec, args,
                                                                    ColumnTiles{plan.columns.tiles, plan.columns.slabs});
     });
-  with_row_tile(plan.rows, [&]<class Tile>() {
-    if constexpr (Tile::kVectors > 0)
-      if (args.dweight)
-        return launch<norm_slab_kernel<Norm, Tile, T>>("rmsnorm_backward_slab", grid_of(plan.rows, plan.slabs), exec,
-                                                       args);
-    if (args.dx.data) launch<norm_dx_kernel<Norm, Tile, T>>("rmsnorm_backward_dx", grid_of(plan.rows), exec, args);
-  });
+  if (takes_rows_ahead(plan, has_sums))
+    return with_ahead_tile<!Norm::kHasResidual>(*plan.ahead, [&]<class Tile>() {
+      launch<norm_slab_kernel<Norm, Tile, T>>("rmsnorm_backward_slab", grid_of(*plan.ahead), exec, args);
+    });
+  if (args.dx.data)
+    with_row_tile(plan.rows, [&]<class Tile>() {
+      launch<norm_dx_kernel<Norm, Tile, T>>("rmsnorm_backward_dx", grid_of(plan.rows), exec, args);
+    });
 }
 
 template <class T>
@@ -44,8 +46,7 @@ void backward(const tcx_rmsnorm_backward_args& a, const tc_exec& exec, const Sla
                                  rows_of<T>(a.dx),
                                  {{a.weight.data, a.weight.dtype}, static_cast<float>(a.weight_offset)},
                                  slabs,
-                                 nullptr,
-                                 plan.slabs.stages};
+                                 nullptr};
   with_value<false, true>("residual", given(a.residual), [&]<bool kHasResidual>() {
     if constexpr (sizeof(T) < sizeof(float))  // rounding to f32 changes nothing
       if (a.rounding == TC_ROUND_BEFORE_WEIGHT)

@@ -5,13 +5,15 @@
 
 namespace tc::ops::rmsnorm {
 
-inline cuda::RowPlan plan_forward(const tcx_rmsnorm_forward_args& a, const cuda::DeviceInfo& device) {
-  return cuda::plan_rows(cuda::row_shape({&a.x, &a.residual, &a.y, &a.residual_out}, {&a.weight}), device);
+inline cuda::RowsPlan plan_forward(const tcx_rmsnorm_forward_args& a, const cuda::DeviceInfo& device) {
+  const cuda::RowShape shape = cuda::row_shape({&a.x, &a.residual, &a.y, &a.residual_out}, {&a.weight});
+  const bool is_pair = given(a.residual);
+  return cuda::plan_rows(shape, is_pair ? cuda::kFullNormAhead : cuda::kNormAhead, 1 + is_pair, 1, device);
 }
 
 inline cuda::SlabbedPlan plan_backward(const tcx_rmsnorm_backward_args& a, const cuda::DeviceInfo& device) {
   const cuda::RowShape shape = cuda::row_shape({&a.dy, &a.x, &a.residual, &a.dresidual_out, &a.dx}, {&a.weight});
-  return cuda::plan_slabbed(shape, 2 + given(a.residual) + given(a.dresidual_out), device);
+  return cuda::plan_slabbed(shape, given(a.residual), given(a.dresidual_out), 1, device);
 }
 
 }  // namespace tc::ops::rmsnorm

@@ -69,8 +69,7 @@ std::string explain(const A& a, const Dims&) {
 }
 
 std::string cuda_explain_forward(const Forward& a, const tc_exec&, const cuda::DeviceInfo& device) {
-  const cuda::RowPlan plan = plan_forward(a, device);
-  return plan.cluster > 1 ? describe(plan, cuda::plan_ahead(plan, 1 + given(a.residual))) : describe(plan);
+  return describe(plan_forward(a, device));
 }
 std::string cuda_explain_backward(const Backward& a, const tc_exec&, const cuda::DeviceInfo& device) {
   return describe(plan_backward(a, device), given(a.dweight), given(a.dx));

@@ -1,6 +1,7 @@
 // Softmax and log-softmax backward on the GPU: one pass over the rows of y and dy, which stay in registers where they fit.
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/row_launch.h"
+#include "traincore/cuda/rows_ahead.cuh"
 #include "traincore/cuda/softmax.cuh"
 #include "traincore/ops/softmax/cuda_plan.h"
 
@@ -15,80 +16,108 @@ struct BackwardArgs {
   Rows<T> dx;
 };
 
-template <class Tile, class T>
-__global__ void __launch_bounds__(Tile::kMostThreads) softmax_kernel(const BackwardArgs<T> a) {
-  constexpr int kVec = Tile::template kVec<T>;
-  typename Tile::Group group;
-  const Columns<Tile, T> columns(group, a.y.cols);
-  for (int64_t r = group.first_row(); r < a.y.count; r += group.row_stride()) {
-    const Kept<Tile, T> y(columns, a.y[r]), dy(columns, a.dy[r]);
-    float dot = 0;
-    columns.each([&](int c, int v) {
-      const auto p = y(c, v), g = dy(c, v);
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) dot = fmaf(p[j], g[j], dot);
-    });
-    dot = sum(group, dot);
-    T* const dx = a.dx[r];
-    columns.each([&](int c, int v) {
-      const auto p = y(c, v), g = dy(c, v);
-      store<Tile>(dx, c, floats<kVec>([&](int j) { return p[j] * (g[j] - dot); }));
-    });
+// What a row's gradient is made of: kSums sums over the row, then an element by itself.
+template <class T>
+struct Softmax {
+  static constexpr int kSums = 1;
+  static __device__ __forceinline__ void add(float y, float dy, float (&sums)[kSums]) {
+    sums[0] = fmaf(y, dy, sums[0]);
   }
+  static __device__ __forceinline__ float dx(float y, float dy, const float (&sums)[kSums]) {
+    return y * (dy - sums[0]);
+  }
+};
+// Only a row whose elements were all -inf has a y without a finite element: its gradient is 0.
+template <class T>
+struct LogSoftmax {
+  static constexpr int kSums = 2;  // of dy; of ones where y is not -inf
+  static __device__ __forceinline__ void add(float y, float dy, float (&sums)[kSums]) {
+    sums[0] += dy;
+    if (y != -kInfinity) sums[1] = 1;
+  }
+  static __device__ __forceinline__ float dx(float y, float dy, const float (&sums)[kSums]) {
+    return sums[1] == 0 ? 0.0f : fmaf(-exp_for<T>(y), sums[0], dy);
+  }
+};
+
+template <class Of, class Tile, class T, class Y, class DY>
+__device__ __forceinline__ void add_sums(const Columns<Tile, T>& columns, const Y& y, const DY& dy,
+                                         float (&sums)[Of::kSums]) {
+  columns.each([&](int c, int v) {
+    const auto p = y(c, v), g = dy(c, v);
+#pragma unroll
+    for (int j = 0; j < Tile::template kVec<T>; ++j) Of::add(p[j], g[j], sums);
+  });
+}
+template <class Of, class Tile, class T, class Y, class DY>
+__device__ __forceinline__ void write_row(const Columns<Tile, T>& columns, const Y& y, const DY& dy,
+                                          const float (&sums)[Of::kSums], T* dx) {
+  columns.each([&](int c, int v) {
+    const auto p = y(c, v), g = dy(c, v);
+    store<Tile>(dx, c, floats<Tile::template kVec<T>>([&](int j) { return Of::dx(p[j], g[j], sums); }));
+  });
 }
 
-// Only a row whose elements were all -inf has a y without a finite maximum: its gradient is 0.
-template <class Tile, class T>
-__global__ void __launch_bounds__(Tile::kMostThreads) log_softmax_kernel(const BackwardArgs<T> a) {
-  constexpr int kVec = Tile::template kVec<T>;
+template <class Of, class Tile, class T>
+__global__ void __launch_bounds__(Tile::kMostThreads) backward_kernel(const BackwardArgs<T> a) {
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.y.cols);
   for (int64_t r = group.first_row(); r < a.y.count; r += group.row_stride()) {
     const Kept<Tile, T> y(columns, a.y[r]), dy(columns, a.dy[r]);
-    float sums[2] = {0, 0};  // of dy; of ones where y is not -inf
-    columns.each([&](int c, int v) {
-      const auto value = y(c, v), g = dy(c, v);
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) {
-        sums[0] += g[j];
-        if (value[j] != -kInfinity) sums[1] = 1;
-      }
-    });
+    float sums[Of::kSums] = {};
+    add_sums<Of>(columns, y, dy, sums);
     group.template reduce<Add>(sums);
-    const float total = sums[0];
-    const bool is_masked = sums[1] == 0;
-    T* const dx = a.dx[r];
-    columns.each([&](int c, int v) {
-      const auto value = y(c, v), g = dy(c, v);
-      store<Tile>(dx, c,
-                  floats<kVec>([&](int j) { return is_masked ? 0.0f : fmaf(-exp_for<T>(value[j]), total, g[j]); }));
-    });
+    write_row<Of>(columns, y, dy, sums, a.dx[r]);
   }
 }
 
-// launch.operator()<Tile, T>(plan, arguments) for the plan's tile and the call's dtype.
-template <class A, class F>
-void backward(const A& a, F&& launch_kernel) {
+// For rows that take a cluster.
+template <class Of, class T>
+__global__ void __launch_bounds__(kSoftmaxBackwardAhead.threads, kSoftmaxBackwardAhead.blocks)
+    backward_ahead_kernel(const BackwardArgs<T> a) {
+  using Tile = AheadTile<kSoftmaxBackwardAhead.vectors>;
+  using Sums = RowValues<Of::kSums>;
+  Block group;
+  const Columns<Tile, T> columns(group, a.y.cols);
+  RowsAhead<Tile, T, kSoftmaxBackwardAhead.stages, 2> ahead(columns);
+  Exchange<Block, Of::kSums> exchange(group, ahead.end());
+  for_rows_ahead(
+      group, columns, a.y.count, ahead, exchange,
+      [&](int64_t r) {
+        return RowSources<T, 2>{{a.y[r], a.dy[r]}};
+      },
+      [&](int64_t, int stage) {
+        Sums sums{};
+        add_sums<Of>(columns, ahead.row(stage, 0), ahead.row(stage, 1), sums.at);
+        group.template reduce_in_warp<Add>(sums.at);
+        return sums;
+      },
+      [&](const auto& warps) { return sum_of(warps); },
+      [&](int64_t r, int stage, const Sums& sums) {
+        write_row<Of>(columns, ahead.row(stage, 0), ahead.row(stage, 1), sums.at, a.dx[r]);
+      });
+}
+
+template <template <class> class Of, class A>
+void backward(const char* name, const A& a, const tc_exec& exec) {
   const DeviceGuard device(a.y);
-  const RowPlan plan = plan_backward(a, device.info());
+  const RowsPlan plan = plan_backward(a, device.info());
   with_type(FloatTypes{}, a.y.dtype, [&]<class T>() {
     const BackwardArgs<T> args{rows_of<const T>(a.y), rows_of<const T>(a.dy), rows_of<T>(a.dx)};
-    with_row_tile(plan, [&]<class Tile>() { launch_kernel.template operator()<Tile, T>(plan, args); });
+    if (plan.ahead) return launch<backward_ahead_kernel<Of<T>, T>>(name, grid_of(*plan.ahead), exec, args);
+    with_row_tile(plan.rows,
+                  [&]<class Tile>() { launch<backward_kernel<Of<T>, Tile, T>>(name, grid_of(plan.rows), exec, args); });
   });
 }
 
 }  // namespace
 
 void softmax_backward_cuda(const tcx_softmax_backward_args& a, const tc_exec& exec) {
-  backward(a, [&]<class Tile, class T>(const RowPlan& plan, const BackwardArgs<T>& args) {
-    launch<softmax_kernel<Tile, T>>("softmax_backward", grid_of(plan), exec, args);
-  });
+  backward<Softmax>("softmax_backward", a, exec);
 }
 void log_softmax_backward_cuda(const tcx_log_softmax_backward_args& a, const tc_exec& exec) {
   require_exact_exponentials("log_softmax_backward", a.dy.dtype, exec);
-  backward(a, [&]<class Tile, class T>(const RowPlan& plan, const BackwardArgs<T>& args) {
-    launch<log_softmax_kernel<Tile, T>>("log_softmax_backward", grid_of(plan), exec, args);
-  });
+  backward<LogSoftmax>("log_softmax_backward", a, exec);
 }
 
 }  // namespace tc::ops::softmax

@@ -1,7 +1,6 @@
 // Softmax and log-softmax forward on the GPU: one pass over the row, which stays in registers where it fits.
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/row_launch.h"
-#include "traincore/cuda/row_sums.cuh"
 #include "traincore/cuda/softmax.cuh"
 #include "traincore/ops/softmax/cuda_plan.h"
 
@@ -10,15 +9,14 @@ namespace {
 
 using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabulary of GPU kernels
 
-template <bool kIsLog, class Tile, class T, class X>
-__device__ __forceinline__ void forward_row(typename Tile::Group& group, const Columns<Tile, T>& columns, const X& x,
-                                            T* y) {
-  const SoftmaxStats stats = softmax_stats(group, columns, false, Plain{}, x);
-  const float shift = stats.shift(), last = kIsLog ? stats.log_sum() : stats.inverse_sum();
+// y = exp(x) times `last`, or x - shift - `last`.
+template <bool kIsLog, class Tile, class T, class Exp, class X>
+__device__ __forceinline__ void write_row(const Columns<Tile, T>& columns, const X& x, const Exp& exp, float shift,
+                                          float last, T* y) {
   columns.each([&](int c, int v) {
     const auto value = x(c, v);
     store<Tile>(y, c, floats<Tile::template kVec<T>>([&](int j) {
-                  return kIsLog ? (value[j] - shift) - last : exp_for<T>(value[j] - shift) * last;
+                  return kIsLog ? (value[j] - shift) - last : exp(value[j]) * last;
                 }));
   });
 }
@@ -27,30 +25,47 @@ template <class Tile, class T, bool kIsLog>
 __global__ void __launch_bounds__(Tile::kMostThreads) forward_kernel(const Rows<const T> from, const Rows<T> to) {
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, from.cols);
-  for (int64_t r = group.first_row(); r < from.count; r += group.row_stride())
-    forward_row<kIsLog, Tile, T>(group, columns, Kept<Tile, T>(columns, from[r]), to[r]);
+  for (int64_t r = group.first_row(); r < from.count; r += group.row_stride()) {
+    const Kept<Tile, T> x(columns, from[r]);
+    const SoftmaxStats stats = softmax_stats(group, columns, false, Plain{}, x);
+    const float shift = stats.shift();
+    write_row<kIsLog>(
+        columns, x, [shift](float value) { return exp_for<T>(value - shift); }, shift,
+        kIsLog ? stats.log_sum() : stats.inverse_sum(), to[r]);
+  }
 }
 
-// For rows that take a cluster: the next ones are on their way while one waits for its other blocks.
+// For rows that take a cluster. A row of -inf alone is 0, or -inf.
 template <class T, bool kIsLog>
-__global__ void __launch_bounds__(kWideThreads, kWideBlocks) wide_kernel(const Rows<const T> from, const Rows<T> to) {
+__global__ void __launch_bounds__(kSoftmaxAhead.threads, kSoftmaxAhead.blocks)
+    forward_ahead_kernel(const Rows<const T> from, const Rows<T> to) {
+  using Tile = AheadTile<kSoftmaxAhead.vectors>;
   Block group;
-  const Columns<WideTile, T> columns(group, from.cols);
+  const Columns<Tile, T> columns(group, from.cols);
+  RowsAhead<Tile, T, kSoftmaxAhead.stages, 1> ahead(columns);
+  Exchange<Block, 4> exchange(group, ahead.end());
   for_rows_ahead(
-      group, columns, from, kWideStages, [](int64_t) { return true; },
-      [&](int64_t r, const auto& x) { forward_row<kIsLog, WideTile, T>(group, columns, x, to[r]); });
+      group, columns, from.count, ahead, exchange, [&](int64_t r) { return RowSources<T, 1>{{from[r]}}; },
+      [&](int64_t, int stage) { return softmax_facts(group, columns, false, Plain{}, ahead.row(stage)); },
+      [&](const auto& facts) { return softmax_row<T>(facts, 1.0f); },
+      [&](int64_t r, int stage, const SoftmaxRow<T>& row) {
+        const bool is_empty = row.sum == 0;
+        const float last = is_empty ? 0.0f : kIsLog ? row.log_sum() : 1.0f / row.sum;
+        write_row<kIsLog>(columns, ahead.row(stage), row.exp(), is_empty ? 0.0f : row.top, last, to[r]);
+      });
 }
 
 template <bool kIsLog>
 void forward(const char* name, const tc_tensor& x, const tc_tensor& y, const tc_exec& exec) {
   const DeviceGuard device(x);
-  const RowPlan plan = plan_forward(x, y, device.info());
+  const RowsPlan plan = plan_forward(x, y, device.info());
   with_type(FloatTypes{}, x.dtype, [&]<class T>() {
     const auto from = rows_of<const T>(x);
     const auto to = rows_of<T>(y);
-    if (plan.cluster > 1) return launch<wide_kernel<T, kIsLog>>(name, wide_grid(plan, from.count), exec, from, to);
-    with_row_tile(plan,
-                  [&]<class Tile>() { launch<forward_kernel<Tile, T, kIsLog>>(name, grid_of(plan), exec, from, to); });
+    if (plan.ahead) return launch<forward_ahead_kernel<T, kIsLog>>(name, grid_of(*plan.ahead), exec, from, to);
+    with_row_tile(plan.rows, [&]<class Tile>() {
+      launch<forward_kernel<Tile, T, kIsLog>>(name, grid_of(plan.rows), exec, from, to);
+    });
   });
 }
 

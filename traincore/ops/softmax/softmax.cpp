@@ -71,8 +71,7 @@ template <class A>
 std::string cuda_explain_forward(const A& a, const tc_exec& exec, const cuda::DeviceInfo& device) {
   constexpr bool kIsLog = std::is_same_v<A, LogSoftmaxForward>;
   cuda::require_exact_exponentials(kIsLog ? "log_softmax_forward" : "softmax_forward", a.x.dtype, exec);
-  const cuda::RowPlan plan = plan_forward(a.x, a.y, device);
-  return plan.cluster > 1 ? describe_wide(plan) : describe(plan);
+  return describe(plan_forward(a.x, a.y, device));
 }
 template <class A>
 std::string cuda_explain_backward(const A& a, const tc_exec& exec, const cuda::DeviceInfo& device) {

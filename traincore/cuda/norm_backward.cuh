@@ -1,0 +1,190 @@
+// Device code of RMSNorm and LayerNorm backward: dx, and the sums over rows that the parameter gradients are.
+#pragma once
+#include "traincore/cuda/norm.cuh"
+#include "traincore/cuda/row_plan.h"
+#include "traincore/cuda/row_sums.cuh"
+#include "traincore/cuda/rows_ahead.cuh"
+
+namespace tc::cuda {
+
+template <class T>
+struct NormBackwardArgs {
+  Rows<const T> dy, x, residual, dresidual_out;
+  Rows<const float> mean, rstd;
+  Rows<T> dx;
+  Gain gain;
+  float *dweight, *dbias;  // [slabs, cols], or NULL
+};
+
+// What one row's numbers are about: (v - mean) rstd, and its gradient.
+template <class Norm>
+struct NormRow {
+  float mean, rstd;
+  template <class T>
+  static __device__ __forceinline__ NormRow of(const NormBackwardArgs<T>& a, int64_t r) {
+    return {Norm::kCentred ? *a.mean[r] : 0.0f, *a.rstd[r]};
+  }
+  __device__ __forceinline__ float centred(float v) const { return Norm::kCentred ? v - mean : v; }
+  // From sums over the row to the two means of dx: of gw c (times rstd^2), and of gw.
+  __device__ __forceinline__ void to_means(float (&sums)[2], int cols) const {
+    sums[0] = rstd * rstd * (sums[0] / float(cols));
+    sums[1] /= float(cols);
+  }
+  __device__ __forceinline__ float dx(float gw, float v, const float (&means)[2]) const {
+    const float g = Norm::kCentred ? gw - means[1] : gw;
+    return rstd * fmaf(centred(v), -means[0], g);
+  }
+};
+
+template <class Norm, class T, int N>
+__device__ __forceinline__ void add_dots(const NormRow<Norm>& row, const Floats<N>& g, const Floats<N>& w,
+                                         const Floats<N>& v, float (&sums)[2]) {
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    const float gw = g[j] * w[j];
+    sums[0] = fmaf(gw, row.centred(v[j]), sums[0]);
+    if constexpr (Norm::kCentred) sums[1] += gw;
+  }
+}
+template <class Norm, class T, int N>
+__device__ __forceinline__ Floats<N> normalised(const NormRow<Norm>& row, const Floats<N>& v) {
+  const auto y = floats<N>([&](int j) { return row.centred(v[j]) * row.rstd; });
+  if constexpr (Norm::kRounds)
+    return rounded<T>(y);
+  else
+    return y;
+}
+
+// Rows of a slab in turn; this block's part of the parameter gradients stays in registers.
+template <class Norm, class Tile, class T>
+__global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile::kMostThreads)
+    norm_slab_kernel(const NormBackwardArgs<T> a) {
+  constexpr int kVec = Tile::template kVec<T>, kX = 1, kResidual = 2, kMore = 2 + Norm::kHasResidual;
+  constexpr bool kMayHaveMore = Tile::kVectors == 2;  // plan_slabbed() gives four vectors to two tensors alone
+  typename Tile::Group group;
+  const Columns<Tile, T> columns(group, a.dy.cols);
+  const bool has_more = kMayHaveMore && a.dresidual_out.data != nullptr;
+  RowsAhead<Tile, T, kNormStages, kMore + kMayHaveMore> ahead(columns);
+  Exchange<typename Tile::Group, 1 + Norm::kCentred> exchange(group, ahead.end());
+  const HeldGain<Tile, T> gain(columns, a.gain);
+  RowSums<Tile, T> dweight, dbias;
+  const int64_t stride = group.row_stride();
+  const auto row_of = [&](int64_t r) { return r < a.dy.count ? NormRow<Norm>::of(a, r) : NormRow<Norm>{}; };
+  NormRow<Norm> looked_at, next = row_of(group.first_row());
+  const auto v = [&](int stage, int i) {
+    auto value = ahead(stage, kX, i);
+    if constexpr (Norm::kHasResidual) add_to(value, ahead(stage, kResidual, i));
+    if constexpr (Norm::kHasResidual && Norm::kRounds) value = rounded<T>(value);
+    return value;
+  };
+  struct Known {
+    NormRow<Norm> row;
+    float means[2];
+  };
+  for_rows_ahead(
+      group, columns, a.dy.count, ahead, exchange,
+      [&](int64_t r) {
+        RowSources<T, kMore + kMayHaveMore> from{{a.dy[r], a.x[r]}};
+        if constexpr (Norm::kHasResidual) from.at[kResidual] = a.residual[r];
+        if constexpr (kMayHaveMore) from.at[kMore] = has_more ? a.dresidual_out[r] : nullptr;
+        return from;
+      },
+      [&](int64_t r, int stage) {
+        looked_at = next;
+        next = row_of(r + stride);
+        float sums[2] = {0, 0};
+        columns.all([&](int, int i) {
+          const auto g = ahead(stage, 0, i), value = v(stage, i);
+          add_dots<Norm, T>(looked_at, g, gain(i), value, sums);
+          dweight.add(i, g, normalised<Norm, T>(looked_at, value));
+          if constexpr (Norm::kCentred) dbias.add(i, g);
+        });
+        RowValues<1 + Norm::kCentred> own;
+#pragma unroll
+        for (int k = 0; k < 1 + Norm::kCentred; ++k) own.at[k] = sums[k];
+        group.template reduce_in_warp<Add>(own.at);
+        return own;
+      },
+      [&](const auto& warps) {
+        Known known{looked_at, {0, 0}};
+        const auto sums = sum_of(warps);
+#pragma unroll
+        for (int k = 0; k < 1 + Norm::kCentred; ++k) known.means[k] = sums.at[k];
+        known.row.to_means(known.means, columns.cols);
+        return known;
+      },
+      [&](int64_t r, int stage, const Known& known) {
+        if (!a.dx.data) return;
+        T* const dx = a.dx[r];
+        columns.all([&](int c, int i) {
+          const auto g = ahead(stage, 0, i), w = gain(i), value = v(stage, i);
+          auto gradient = floats<kVec>([&](int j) { return known.row.dx(g[j] * w[j], value[j], known.means); });
+          if (has_more) add_to(gradient, ahead(stage, kMore, i));
+          if (c < columns.cols) store<Tile>(dx, c, gradient);
+        });
+      });
+  if (a.dweight) dweight.store(group, columns, a.dweight);
+  if constexpr (Norm::kCentred)
+    if (a.dbias) dbias.store(group, columns, a.dbias);
+}
+
+// dx alone, rows of any width.
+template <class Norm, class Tile, class T>
+__global__ void __launch_bounds__(Tile::kMostThreads) norm_dx_kernel(const NormBackwardArgs<T> a) {
+  constexpr int kVec = Tile::template kVec<T>;
+  typename Tile::Group group;
+  const Columns<Tile, T> columns(group, a.dy.cols);
+  for (int64_t r = group.first_row(); r < a.dy.count; r += group.row_stride()) {
+    const Kept<Tile, T> dy(columns, a.dy[r]);
+    const KeptSum<Tile, T, Norm::kHasResidual> kept(columns, a.x[r], Norm::kHasResidual ? a.residual[r] : nullptr);
+    const auto v = [&](int c, int i) {
+      if constexpr (Norm::kHasResidual && Norm::kRounds)
+        return rounded<T>(kept(c, i));
+      else
+        return kept(c, i);
+    };
+    const T* const dresidual_out = a.dresidual_out.data ? a.dresidual_out[r] : nullptr;
+    const auto row = NormRow<Norm>::of(a, r);
+    float sums[2] = {0, 0};
+    columns.each([&](int c, int i) { add_dots<Norm, T>(row, dy(c, i), a.gain.template load<kVec>(c), v(c, i), sums); });
+    if constexpr (Norm::kCentred)
+      group.template reduce<Add>(sums);
+    else
+      sums[0] = sum(group, sums[0]);
+    row.to_means(sums, columns.cols);
+    T* const dx = a.dx[r];
+    columns.each([&](int c, int i) {
+      const auto g = dy(c, i), value = v(c, i), w = a.gain.template load<kVec>(c);
+      auto gradient = floats<kVec>([&](int j) { return row.dx(g[j] * w[j], value[j], sums); });
+      if (dresidual_out) add_to(gradient, Pack<T, kVec>::load(dresidual_out + c).f32());
+      store<Tile>(dx, c, gradient);
+    });
+  }
+}
+
+// A slab's parameter gradients, kVec columns a thread; for rows that are not kept in registers.
+template <class Norm, class T, int kVec>
+__global__ void __launch_bounds__(256) norm_columns_kernel(const NormBackwardArgs<T> a, const ColumnTiles tiles) {
+  const int64_t c = tiles.column(kVec);
+  if (c >= a.dy.cols) return;
+  auto dweight = floats<kVec>([](int) { return 0.0f; }), dbias = dweight;
+  for (int64_t r = tiles.first_row(a.dy.count); r < tiles.end_row(a.dy.count); ++r) {
+    const auto g = Pack<T, kVec>::load(a.dy[r] + c).f32();
+    auto value = Pack<T, kVec>::load(a.x[r] + c).f32();
+    if constexpr (Norm::kHasResidual) add_to(value, Pack<T, kVec>::load(a.residual[r] + c).f32());
+    if constexpr (Norm::kHasResidual && Norm::kRounds) value = rounded<T>(value);
+    const auto normal = normalised<Norm, T>(NormRow<Norm>::of(a, r), value);
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) dweight[j] = fmaf(g[j], normal[j], dweight[j]);
+    add_to(dbias, g);
+  }
+  const int64_t at = tiles.slab() * a.dy.cols + c;
+#pragma unroll
+  for (int j = 0; j < kVec; ++j) {
+    if (a.dweight) a.dweight[at + j] = dweight[j];
+    if constexpr (Norm::kCentred)
+      if (a.dbias) a.dbias[at + j] = dbias[j];
+  }
+}
+
+}  // namespace tc::cuda
