@@ -9,6 +9,8 @@ namespace tc::ops::norm_gemv {
 using Args = tcx_norm_gemv_args;
 
 void norm_gemv_cpu(const Args&, const tc_exec&);
+void norm_gemv_cuda(const Args&, const tc_exec&);
+size_t norm_gemv_cuda_workspace(const Args&, const tc_exec&);
 
 namespace {
 
@@ -62,7 +64,9 @@ constexpr Pass list[] = {
      .offers = kRunToRun | kUnordered | kStandard | kStrict | kFast,
      .check = Erase<Args>::check<check>,
      .workspace = Erase<Args>::workspace<carve>,
+     .cuda_workspace = TC_IF_CUDA(Erase<Args>::cuda_workspace<norm_gemv_cuda_workspace>),
      .cpu = Erase<Args>::run<norm_gemv_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Args>::run<norm_gemv_cuda>),
      .flops = Erase<Args>::flops<flops>,
      .explain = Erase<Args>::explain<explain>},
 };

@@ -5,6 +5,7 @@
 
 #include "traincore/core/arena.h"
 #include "traincore/core/view.h"
+#include "traincore/cuda/device.h"
 #include "traincore/ops/norm_gemv/norm_gemv.h"
 
 namespace tc::ops::norm_gemv {
@@ -64,6 +65,48 @@ inline Scratches carve(const tcx_norm_gemv_args& a, Arena& arena) {
     s.products[i++].sums = arena.take<float>(copies * rows * n);
   }
   return s;
+}
+
+// ---------------------------------------------------------------- on a GPU
+
+// A kernel serves a group of at most kFewRows rows, and is compiled for 1, 4 and 8 of them; where it reads single
+// elements, which is the exception, for 1 and 8.
+constexpr int gpu_rows(int64_t rows, int32_t width) { return rows <= 1 ? 1 : rows <= 4 && width > 1 ? 4 : 8; }
+inline constexpr int kGpuThreads = 512, kGpuWarp = 32, kGpuWarps = kGpuThreads / kGpuWarp;
+// A thread has kGpuStages steps of kGpuLoads loads on their way: that many registers it can spare beside its sums.
+inline constexpr int kGpuLoads = 4;
+constexpr int gpu_stages(int rows) { return rows == 8 ? 2 : 4; }
+inline constexpr int kGpuRowsAtOnce = 2;  // whose sums the threads of a strip add up together
+
+// What one launch multiplies by: matrices of one dtype, read `width` elements at a time.
+struct GpuProduct {
+  int64_t rows, k;
+  std::array<int64_t, kMatrices> outputs;  // 0: there is no such matrix
+  int32_t width;
+};
+
+// W [n, k]: a warp makes dot products of kGpuLoads rows of W at a time, of a run of rows that is as long for every warp.
+// v stands in shared memory, `part` of k at a time; sums over several parts are kept in the workspace.
+struct DotsPlan {
+  int64_t blocks;
+  int64_t part, parts;
+  size_t shared;  // bytes a block
+};
+DotsPlan plan_dots(const GpuProduct& product, const cuda::DeviceInfo& device);
+
+// W [k, n]: a block sums over `share` of k the columns of a strip, a vector of them in each of `lanes` threads, its other
+// threads further down; the `cluster` blocks of a strip add up what they have.
+struct StripsPlan {
+  int64_t blocks;
+  int32_t cluster, lanes;
+  int64_t share, part;  // of k: a block's, and what of its v stands in shared memory at once
+  size_t shared;
+  int slots() const { return kGpuThreads / lanes; }
+};
+StripsPlan plan_strips(const GpuProduct& product, const cuda::DeviceInfo& device);
+inline int64_t strips_of(int64_t outputs, int32_t width, int32_t lanes) {
+  const int64_t columns = int64_t{width} * lanes;
+  return (outputs + columns - 1) / columns;
 }
 
 }  // namespace tc::ops::norm_gemv

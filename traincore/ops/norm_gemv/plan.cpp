@@ -1,0 +1,76 @@
+// How a GPU divides the products of norm_gemv: every multiprocessor has one block, and as much to read as any other.
+#include "traincore/ops/norm_gemv/plan.h"
+
+#include <numeric>
+
+namespace tc::ops::norm_gemv {
+namespace {
+
+// Bytes of shared memory that v may take: the rest is the first-level cache's, through which all of W goes.
+constexpr int64_t kMostShared = 128 << 10;
+constexpr int64_t kFixedShared = 4 << 10;  // what the kernels have beside it
+
+int64_t cut(int64_t total, int64_t piece) { return (total + piece - 1) / piece; }
+int64_t round_up(int64_t n, int64_t multiple) { return cut(n, multiple) * multiple; }
+
+// The longest part of `total`, a multiple of `step`, whose v fits into `bytes`; all parts are about as long.
+int64_t part_of(int64_t total, int64_t step, int rows, int64_t bytes) {
+  const int64_t most = bytes / (rows * static_cast<int64_t>(sizeof(float))) / step * step;
+  return round_up(cut(total, cut(round_up(total, step), most)), step);
+}
+
+int64_t shared_for_v(const cuda::DeviceInfo& device) {
+  return std::min<int64_t>(kMostShared, device.shared_per_block - kFixedShared);
+}
+
+int64_t strips_in(const GpuProduct& p, int32_t lanes) {
+  int64_t strips = 0;
+  for (const int64_t n : p.outputs) strips += strips_of(n, p.width, lanes);
+  return strips;
+}
+
+// The narrowest strips that are not more than `most`. Four lanes at a time: whole memory accesses of 64 bytes, and what
+// stands behind a strip's sums in shared memory is aligned to 16.
+int32_t lanes_for(const GpuProduct& p, int64_t most) {
+  constexpr int32_t kFewestLanes = 8, kMostLanes = 128, kStep = 4;
+  int32_t lanes = kFewestLanes;
+  while (lanes < kMostLanes && strips_in(p, lanes) > most) lanes += kStep;
+  return lanes;
+}
+
+}  // namespace
+
+DotsPlan plan_dots(const GpuProduct& p, const cuda::DeviceInfo& device) {
+  const int rows = gpu_rows(p.rows, p.width);
+  const int64_t outputs = std::accumulate(p.outputs.begin(), p.outputs.end(), int64_t{0});
+  const int64_t step = int64_t{gpu_stages(rows)} * kGpuWarp * p.width;
+  DotsPlan plan{};
+  plan.blocks = std::min<int64_t>(outputs, device.multiprocessors);
+  plan.part = part_of(p.k, step, rows, shared_for_v(device));
+  plan.parts = cut(p.k, plan.part);
+  plan.shared = static_cast<size_t>(plan.part) * rows * sizeof(float);
+  return plan;
+}
+
+StripsPlan plan_strips(const GpuProduct& p, const cuda::DeviceInfo& device) {
+  constexpr int32_t kWideStrip = 32;     // lanes: half a KB or more of a row of W that stands together
+  constexpr int64_t kShortestShare = 256;
+  const int rows = gpu_rows(p.rows, p.width);
+  StripsPlan plan{};
+  for (int32_t cluster = 1; cluster <= 8; cluster *= 2) {
+    if (cluster > 1 && (device.sm < 90 || p.k < cluster * kShortestShare || plan.lanes >= kWideStrip)) break;
+    plan.cluster = cluster;
+    plan.lanes = lanes_for(p, std::max(1, device.multiprocessors / cluster));
+  }
+  plan.blocks = strips_in(p, plan.lanes) * plan.cluster;
+  plan.share = round_up(cut(p.k, plan.cluster), kGpuLoads);
+  const int64_t step = int64_t{gpu_stages(rows)} * kGpuLoads * plan.slots();
+  const int64_t columns = int64_t{plan.lanes} * p.width, at_once = std::min(rows, kGpuRowsAtOnce);
+  const int64_t sums = rows * columns * static_cast<int64_t>(sizeof(float));
+  plan.part = part_of(plan.share, step, rows, shared_for_v(device) - sums);
+  const int64_t v = plan.part * rows, slots = plan.slots() * at_once * columns;
+  plan.shared = static_cast<size_t>(std::max(v, slots) * static_cast<int64_t>(sizeof(float)) + sums);
+  return plan;
+}
+
+}  // namespace tc::ops::norm_gemv
