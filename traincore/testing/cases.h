@@ -136,6 +136,8 @@ struct OpCases {
   std::set<std::string, std::less<>> constant_inputs;  // float inputs without a gradient (tables, class weights)
   // Sizes for a GPU: hundreds of megabytes a call. NULL: those of `bench`.
   std::vector<Case> (*bench_cuda)() = nullptr;
+  // What check --large gives more rows. NULL: the first of those sizes.
+  Case (*large)() = nullptr;
 };
 
 TC_TOOL_API std::span<const OpCases* const> all_cases();

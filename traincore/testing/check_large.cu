@@ -100,7 +100,7 @@ void check_large(const OpCases& op, const CheckOptions& options, const Report& r
     const Pass& pass = find_pass(op.name, cases.pass);
     const std::string_view rows = row_dimension(pass);
     if (!pass.cuda || rows.empty() || list.empty()) continue;
-    Case large = list[0];
+    Case large = op.large ? op.large() : list[0];
     const Problem sizes(pass, large, TC_DTYPE_BF16, Reals::storage, Memory::reserved);
     int64_t widest = 1;
     sizes.for_each([&](const Field&, const std::string&, const tc_tensor& t) {

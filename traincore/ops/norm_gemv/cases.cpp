@@ -90,6 +90,19 @@ std::vector<Case> bench() {
   return all;
 }
 
+std::vector<Case> bench_cuda() {
+  std::vector<Case> all;
+  for (const bool transposed : {true, false})
+    for (const auto& [k, n] : {std::pair<int64_t, int64_t>{4096, 14336}, {8192, 8192}, {4096, 4096}})
+      for (const int64_t rows : {1, 4, 8}) all.push_back(product(TC_NORM_RMS, rows, k, n, transposed));
+  all.push_back(
+      product(TC_NORM_RMS, 1, 4096, 4096, true).with({"w2", "y2", "w3", "y3"}).dim("n2", 1024).dim("n3", 1024));
+  return all;
+}
+
+// x and y of many rows; matrices stay small.
+Case large() { return product(TC_NORM_RMS, 4096, 64, 4096, true); }
+
 // The sum over k of |v w|, with v = x r gain + bias before anything cancels.
 testing::Terms terms(std::string_view field, const void* exact_args) {
   const auto& a = *static_cast<const Args*>(exact_args);
@@ -163,6 +176,8 @@ const testing::OpCases cases = {
     .passes = {testing::pass_cases<Args, oracle<double>, oracle<float>>("norm_gemv", terms)},
     .list = list,
     .bench = bench,
+    .bench_cuda = bench_cuda,
+    .large = large,
     .mutants = {{"rms in place of layer", "norm_gemv", other_norm},
                 {"weight_offset forgotten", "norm_gemv", forgotten_offset},
                 {"bias forgotten", "norm_gemv", forgotten_bias},

@@ -8,20 +8,20 @@ namespace {
 
 // A warp's way through its rows of W, kGpuLoads at a time or as many as are left, of it or of a matrix.
 struct Walk {
-  int64_t row;      // of the matrix
-  int left;         // rows from here on
+  int64_t row;  // of the matrix
+  int left;     // rows from here on
   int matrix = 0, count = 0;
-  __device__ __forceinline__ Walk(const GpuProducts& a, int64_t first, int64_t last)
+  __device__ __forceinline__ Walk(const GemvArgs& a, int64_t first, int64_t last)
       : row(first), left(int(last - first)) {
     settle(a);
   }
-  __device__ __forceinline__ void next(const GpuProducts& a) {
+  __device__ __forceinline__ void next(const GemvArgs& a) {
     left -= count, row += count;
     settle(a);
   }
 
  private:
-  __device__ __forceinline__ void settle(const GpuProducts& a) {
+  __device__ __forceinline__ void settle(const GemvArgs& a) {
     while (left > 0 && row >= a.matrices[matrix].outputs) row -= a.matrices[matrix++].outputs;
     count = left > 0 ? int(min(min(int64_t(left), a.matrices[matrix].outputs - row), int64_t(kGpuLoads))) : 0;
   }
@@ -31,7 +31,7 @@ struct Walk {
 template <class T, int kVec>
 class Stream {
  public:
-  __device__ __forceinline__ Stream(const GpuProducts& a, const Walk& walk, int begin, int end) : walk_(walk) {
+  __device__ __forceinline__ Stream(const GemvArgs& a, const Walk& walk, int begin, int end) : walk_(walk) {
     start(a, begin, end);
   }
   // Step d of the ring; beyond the columns and the rows: zeros.
@@ -42,7 +42,7 @@ class Stream {
       to[r] = r < walk_.count && c < left_ ? Pack<T, kVec>::load_once(next_ + c + r * stride_) : Pack<T, kVec>{};
   }
   // To the next steps of these rows, or to the next rows once their columns have all been loaded.
-  __device__ __forceinline__ void advance(const GpuProducts& a, int columns, int begin, int end) {
+  __device__ __forceinline__ void advance(const GemvArgs& a, int columns, int begin, int end) {
     next_ += columns, left_ -= columns;
     if (left_ + int(threadIdx.x) % kGpuWarp * kVec > 0) return;
     walk_.next(a);
@@ -50,7 +50,7 @@ class Stream {
   }
 
  private:
-  __device__ __forceinline__ void start(const GpuProducts& a, int begin, int end) {
+  __device__ __forceinline__ void start(const GemvArgs& a, int begin, int end) {
     if (walk_.count == 0) return;
     const int c = begin + int(threadIdx.x) % kGpuWarp * kVec;
     const GpuMatrix& m = a.matrices[walk_.matrix];
@@ -72,8 +72,7 @@ __device__ __forceinline__ void add_products(const Loads<T, kVec>& w, const floa
   for (int part = 0; part < kVec / kPart; ++part) {
     Floats<kPart> right[kRows];
 #pragma unroll
-    for (int m = 0; m < kRows; ++m)
-      right[m] = Pack<float, kPart>::load(v + m * stride + part * kGpuWarp * kPart).f32();
+    for (int m = 0; m < kRows; ++m) right[m] = Pack<float, kPart>::load(v + m * stride + part * kGpuWarp * kPart).f32();
 #pragma unroll
     for (int r = 0; r < kGpuLoads; ++r) {
       const auto left = w[r].f32();
@@ -107,7 +106,7 @@ __device__ __forceinline__ float sum_over_lanes(float (&x)[kAll]) {
 }
 
 struct DotsArgs {
-  GpuProducts products;
+  GemvArgs gemv;
   int64_t outputs;
   int32_t part;
 };
@@ -117,7 +116,7 @@ struct DotsArgs {
 template <int kRows>
 __device__ __forceinline__ void finish(const DotsArgs& args, const Walk& walk, int64_t last,
                                        float (&sums)[kGpuLoads * kRows], bool is_first, bool is_last) {
-  const GpuProducts& a = args.products;
+  const GemvArgs& a = args.gemv;
   constexpr int kShare = kGpuWarp / (kGpuLoads * kRows);  // lanes that have the same sum
   float sum = sum_over_lanes<kGpuLoads * kRows>(sums);
   const int lane = int(threadIdx.x) % kGpuWarp, r = lane / kShare / kRows, m = lane / kShare % kRows;
@@ -135,7 +134,7 @@ __global__ void __launch_bounds__(kGpuThreads) dots_kernel(const DotsArgs args) 
   constexpr int kStages = gpu_stages(kRows), kStep = kGpuWarp * kVec;
   extern __shared__ float4 memory[];
   float* const v = reinterpret_cast<float*>(memory);
-  const GpuProducts& a = args.products;
+  const GemvArgs& a = args.gemv;
   Normalised<kRows, (kVec > 4)> normalised(a.norm, v, args.part);
   const int64_t warps = int64_t(gridDim.x) * kGpuWarps, warp = int64_t(blockIdx.x) * kGpuWarps + threadIdx.x / kGpuWarp;
   const int64_t last = args.outputs * (warp + 1) / warps;
@@ -172,7 +171,7 @@ void launch_dots(const DotsArgs& args, const DotsPlan& plan, const tc_exec& exec
   const auto by_rows = [&]<auto kRows>() {
     launch<dots_kernel<T, kVec, kRows>>("norm_gemv_dots", {plan.blocks, kGpuThreads, 1, plan.shared}, exec, args);
   };
-  const int rows = gpu_rows(args.products.norm.rows, kVec);
+  const int rows = gpu_rows(args.gemv.norm.rows, kVec);
   if constexpr (kVec == 1)
     with_value<1, 8>("rows", rows, by_rows);
   else
@@ -181,9 +180,9 @@ void launch_dots(const DotsArgs& args, const DotsPlan& plan, const tc_exec& exec
 
 }  // namespace
 
-void run_dots(const GpuProducts& products, const DotsPlan& plan, int32_t dtype, int32_t width, const tc_exec& exec) {
-  DotsArgs args{products, 0, static_cast<int32_t>(plan.part)};
-  for (const GpuMatrix& m : products.matrices) args.outputs += m.outputs;
+void run_dots(const GemvArgs& gemv, const DotsPlan& plan, int32_t dtype, int32_t width, const tc_exec& exec) {
+  DotsArgs args{gemv, 0, static_cast<int32_t>(plan.part)};
+  for (const GpuMatrix& m : gemv.matrices) args.outputs += m.outputs;
   with_type(FloatTypes{}, dtype, [&]<class T>() {
     width == 1 ? launch_dots<T, 1>(args, plan, exec) : launch_dots<T, kWide<T>>(args, plan, exec);
   });

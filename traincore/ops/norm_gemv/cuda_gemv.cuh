@@ -23,14 +23,14 @@ struct GpuMatrix {
   cuda::AnyTable y;
 };
 
-struct GpuProducts {
+struct GemvArgs {
   GpuNorm norm;
   GpuMatrix matrices[kMatrices];
   float* sums;  // of DotsPlan, [rows, outputs of all matrices]; NULL where there is one part
 };
 
-void run_dots(const GpuProducts& args, const DotsPlan& plan, int32_t dtype, int32_t width, const tc_exec& exec);
-void run_strips(const GpuProducts& args, const StripsPlan& plan, int32_t dtype, int32_t width, const tc_exec& exec);
+void run_dots(const GemvArgs& args, const DotsPlan& plan, int32_t dtype, int32_t width, const tc_exec& exec);
+void run_strips(const GemvArgs& args, const StripsPlan& plan, int32_t dtype, int32_t width, const tc_exec& exec);
 
 using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabulary of GPU kernels
 
@@ -67,9 +67,7 @@ class Normalised {
  private:
   static constexpr int kThreads = kGpuThreads / kRows;  // that serve a row
   static __device__ __forceinline__ int warp() { return int(threadIdx.x) / kGpuWarp; }
-  static __device__ __forceinline__ int thread() {
-    return warp() / kRows * kGpuWarp + int(threadIdx.x) % kGpuWarp;
-  }
+  static __device__ __forceinline__ int thread() { return warp() / kRows * kGpuWarp + int(threadIdx.x) % kGpuWarp; }
 
   // Over the threads of a row, which all get the same bits.
   static __device__ __forceinline__ void sum_row(float (&x)[2]) {
@@ -120,9 +118,8 @@ class Normalised {
         auto bias = v;
         if (a_.bias.data) bias = a_.bias.template load<N>(begin + c);
         const auto x = load(begin + c);
-        v = floats<N>([&](int j) {
-          return fmaf((x[j] - moments_.near - moments_.rest) * moments_.rstd, gain[j], bias[j]);
-        });
+        v = floats<N>(
+            [&](int j) { return fmaf((x[j] - moments_.near - moments_.rest) * moments_.rstd, gain[j], bias[j]); });
       }
       constexpr int kPart = N < 4 ? N : 4;
 #pragma unroll

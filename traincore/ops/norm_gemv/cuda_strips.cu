@@ -7,7 +7,7 @@ namespace tc::ops::norm_gemv {
 namespace {
 
 struct StripsArgs {
-  GpuProducts products;
+  GemvArgs gemv;
   int32_t cluster, lanes, slots, share, part;
 };
 
@@ -21,15 +21,15 @@ class Column {
       : lane(int(threadIdx.x) % a.lanes), slot(int(threadIdx.x) / a.lanes) {
     const int64_t width = int64_t(a.lanes) * kVec;
     first = int64_t(blockIdx.x / unsigned(a.cluster)) * width;
-    for (int64_t outputs; outputs = a.products.matrices[matrix].outputs, first >= outputs; ++matrix)
+    for (int64_t outputs; outputs = a.gemv.matrices[matrix].outputs, first >= outputs; ++matrix)
       first -= (outputs + width - 1) / width * width;
   }
   __device__ __forceinline__ bool sums(const StripsArgs& a) const {
-    return slot < a.slots && first + lane * kVec < a.products.matrices[matrix].outputs;
+    return slot < a.slots && first + lane * kVec < a.gemv.matrices[matrix].outputs;
   }
   // From row `begin` of W to row `end`.
   __device__ __forceinline__ void start(const StripsArgs& a, int begin, int end) {
-    const GpuMatrix& m = a.products.matrices[matrix];
+    const GpuMatrix& m = a.gemv.matrices[matrix];
     stride_ = m.stride, step_ = a.slots * kGpuLoads;
     row_ = begin + slot * kGpuLoads, end_ = sums(a) ? end : 0;
     next_ = static_cast<const T*>(m.w) + row_ * stride_ + first + lane * kVec;
@@ -82,8 +82,9 @@ __device__ __forceinline__ void sum_slots(const StripsArgs& a, const Column<T, k
       for (int m = 0; m < kAtOnce; ++m)
 #pragma unroll
         for (int i = 0; i < kVec; i += kPart)
-          Pack<float, kPart>::from(floats<kPart>([&](int j) { return sums[from + m][i + j]; }))
-              .store(parts + (column.slot * kAtOnce + m) * width + column.lane * kVec + i);
+          Pack<float, kPart>::from(floats<kPart>([&](int j) {
+            return sums[from + m][i + j];
+          })).store(parts + (column.slot * kAtOnce + m) * width + column.lane * kVec + i);
     __syncthreads();
     for (int i = int(threadIdx.x); i < kAtOnce * width; i += kGpuThreads) {
       float total = 0;
@@ -97,8 +98,8 @@ __device__ __forceinline__ void sum_slots(const StripsArgs& a, const Column<T, k
 template <class T, int kVec>
 __device__ __forceinline__ void store_totals(const StripsArgs& a, const Column<T, kVec>& column, float* totals) {
   const int width = a.lanes * kVec, rank = int(blockIdx.x % unsigned(a.cluster));
-  const GpuMatrix& matrix = a.products.matrices[column.matrix];
-  const GpuNorm& norm = a.products.norm;
+  const GpuMatrix& matrix = a.gemv.matrices[column.matrix];
+  const GpuNorm& norm = a.gemv.norm;
   const auto store = [&](auto&& total_of) {
     for (int i = rank * kGpuThreads + int(threadIdx.x); i < norm.rows * width; i += a.cluster * kGpuThreads)
       if (const int64_t c = column.first + i % width; c < matrix.outputs)
@@ -126,10 +127,10 @@ __global__ void __launch_bounds__(kGpuThreads) strips_kernel(const StripsArgs a)
   extern __shared__ float4 memory[];
   float* const totals = reinterpret_cast<float*>(memory);
   float* const v = totals + kRows * a.lanes * kVec;
-  Normalised<kRows, false> normalised(a.products.norm, v, a.part);
+  Normalised<kRows, false> normalised(a.gemv.norm, v, a.part);
   Column<T, kVec> column(a);
   Floats<kVec> sums[kRows] = {};
-  const int first = int(blockIdx.x % unsigned(a.cluster)) * a.share, last = min(first + a.share, a.products.norm.k);
+  const int first = int(blockIdx.x % unsigned(a.cluster)) * a.share, last = min(first + a.share, a.gemv.norm.k);
   const int step = a.slots * kGpuLoads;
   for (int begin = first; begin < last; begin += a.part) {
     const int end = min(begin + a.part, last);
@@ -160,7 +161,7 @@ void launch_strips(const StripsArgs& args, const StripsPlan& plan, const tc_exec
     launch<strips_kernel<T, kVec, kRows>>("norm_gemv_strips", {plan.blocks, kGpuThreads, plan.cluster, plan.shared},
                                           exec, args);
   };
-  const int rows = gpu_rows(args.products.norm.rows, kVec);
+  const int rows = gpu_rows(args.gemv.norm.rows, kVec);
   if constexpr (kVec == 1)
     with_value<1, 8>("rows", rows, by_rows);
   else
@@ -169,14 +170,9 @@ void launch_strips(const StripsArgs& args, const StripsPlan& plan, const tc_exec
 
 }  // namespace
 
-void run_strips(const GpuProducts& products, const StripsPlan& plan, int32_t dtype, int32_t width,
-                const tc_exec& exec) {
-  const StripsArgs args{products,
-                        plan.cluster,
-                        plan.lanes,
-                        plan.slots(),
-                        static_cast<int32_t>(plan.share),
-                        static_cast<int32_t>(plan.part)};
+void run_strips(const GemvArgs& gemv, const StripsPlan& plan, int32_t dtype, int32_t width, const tc_exec& exec) {
+  const StripsArgs args{
+      gemv, plan.cluster, plan.lanes, plan.slots(), static_cast<int32_t>(plan.share), static_cast<int32_t>(plan.part)};
   with_type(FloatTypes{}, dtype, [&]<class T>() {
     width == 1 ? launch_strips<T, 1>(args, plan, exec) : launch_strips<T, kWide<T>>(args, plan, exec);
   });

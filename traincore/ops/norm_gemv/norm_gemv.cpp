@@ -55,6 +55,28 @@ std::string explain(const Args& a, const Dims& dims) {
                      rows, kFewRows, p.tasks(), p.columns, p.part_k);
 }
 
+std::string cuda_explain(const Args& a, const tc_exec&, const cuda::DeviceInfo& device) {
+  const int64_t rows = rows_in(a.x);
+  const GpuProducts products = gpu_products(a);
+  if (rows == 0 || products.count == 0) return "nothing to compute";
+  const GpuProduct& p = products.list[0];
+  std::string text;
+  if (a.transpose_w) {
+    const DotsPlan plan = plan_dots(p, device);
+    text = fmt::format("each of {} blocks makes v, its warps dot products with {} rows of w at a time", plan.blocks,
+                       kGpuLoads);
+    if (plan.parts > 1) text += fmt::format(", in {} parts of k", plan.parts);
+  } else {
+    const StripsPlan plan = plan_strips(p, device);
+    text = fmt::format("each block makes v and sums over k a strip of {} columns of w", plan.lanes * p.width);
+    if (plan.cluster > 1) text += fmt::format(", shared by a cluster of {} blocks", plan.cluster);
+  }
+  if (p.width == 1) text += "; element by element: no 16-byte access fits w";
+  if (products.count > 1) text += fmt::format("; {} launches, since the matrices are read differently", products.count);
+  if (rows > kFewRows) text += fmt::format("; every {} rows read each w again", kFewRows);
+  return text;
+}
+
 constexpr Pass list[] = {
     {.name = "norm_gemv",
      .formula = "y = Norm(x) w; y2 = Norm(x) w2; y3 = Norm(x) w3",
@@ -68,7 +90,8 @@ constexpr Pass list[] = {
      .cpu = Erase<Args>::run<norm_gemv_cpu>,
      .cuda = TC_IF_CUDA(Erase<Args>::run<norm_gemv_cuda>),
      .flops = Erase<Args>::flops<flops>,
-     .explain = Erase<Args>::explain<explain>},
+     .explain = Erase<Args>::explain<explain>,
+     .cuda_explain = Erase<Args>::cuda_explain<cuda_explain>},
 };
 
 }  // namespace

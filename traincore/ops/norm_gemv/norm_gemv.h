@@ -6,7 +6,8 @@
  *
  * W is [k n], or [n k] where transpose_w is 1 (a linear layer's weight). W2 and W3 are further matrices of the same k
  * that stand beside it: Wq|Wk|Wv, or gate|up. With at most 8 rows one kernel reads each matrix once, and v, in f32, never
- * leaves the caches; with more, v is made in f32 and the products are cpu/gemm's. Inference only: there is no backward.
+ * leaves the caches; with more, v is made in f32 and the products are cpu/gemm's, and a GPU reads each matrix once for
+ * every 8 rows. Inference only: there is no backward.
  *
  * Every tensor is f32, bf16 or f16, each its own; products and sums are f32, each output is rounded once.
  * Source: the norms of rmsnorm.h and layernorm.h. */

@@ -3,6 +3,8 @@
 
 #include <numeric>
 
+#include "traincore/cuda/row_shape.h"
+
 namespace tc::ops::norm_gemv {
 namespace {
 
@@ -38,7 +40,31 @@ int32_t lanes_for(const GpuProduct& p, int64_t most) {
   return lanes;
 }
 
+int32_t width_of(const tc_tensor& w) {
+  constexpr int32_t kBytes = 16;
+  return cuda::fits_vectors(w) ? kBytes / static_cast<int32_t>(tc_dtype_size(w.dtype)) : 1;
+}
+
 }  // namespace
+
+GpuProducts gpu_products(const tcx_norm_gemv_args& a) {
+  if (const int64_t k = AnyRows(a.x).cols(); k > INT32_MAX / 2) cuda::too_wide(k);
+  GpuProducts products{};
+  std::array<int, kMatrices> counts{};
+  for (const Matrix& m : matrices(a)) {
+    if (outputs_of(m) == 0) continue;
+    const int32_t width = width_of(*m.w);
+    int i = 0;
+    while (i < products.count && (products.list[i].dtype != m.w->dtype || products.list[i].width != width)) ++i;
+    GpuProduct& product = products.list[i];
+    products.count = std::max(products.count, i + 1);
+    product.rows = std::min(rows_in(a.x), kFewRows), product.k = AnyRows(a.x).cols();
+    product.width = width, product.dtype = m.w->dtype;
+    product.matrices[counts[i]] = m;
+    product.outputs[counts[i]++] = outputs_of(m);
+  }
+  return products;
+}
 
 DotsPlan plan_dots(const GpuProduct& p, const cuda::DeviceInfo& device) {
   const int rows = gpu_rows(p.rows, p.width);
@@ -53,7 +79,7 @@ DotsPlan plan_dots(const GpuProduct& p, const cuda::DeviceInfo& device) {
 }
 
 StripsPlan plan_strips(const GpuProduct& p, const cuda::DeviceInfo& device) {
-  constexpr int32_t kWideStrip = 32;     // lanes: half a KB or more of a row of W that stands together
+  constexpr int32_t kWideStrip = 32;  // lanes: half a KB or more of a row of W that stands together
   constexpr int64_t kShortestShare = 256;
   const int rows = gpu_rows(p.rows, p.width);
   StripsPlan plan{};

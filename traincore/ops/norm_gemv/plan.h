@@ -82,8 +82,15 @@ inline constexpr int kGpuRowsAtOnce = 2;  // whose sums the threads of a strip a
 struct GpuProduct {
   int64_t rows, k;
   std::array<int64_t, kMatrices> outputs;  // 0: there is no such matrix
-  int32_t width;
+  int32_t width, dtype;
+  std::array<Matrix, kMatrices> matrices;
 };
+struct GpuProducts {
+  std::array<GpuProduct, kMatrices> list;
+  int count;
+};
+// The launches of a call's first group of rows.
+GpuProducts gpu_products(const tcx_norm_gemv_args& a);
 
 // W [n, k]: a warp makes dot products of kGpuLoads rows of W at a time, of a run of rows that is as long for every warp.
 // v stands in shared memory, `part` of k at a time; sums over several parts are kept in the workspace.

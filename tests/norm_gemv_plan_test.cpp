@@ -1,0 +1,92 @@
+// How a GPU divides the products of norm_gemv: pure, so it is tested on machines without a GPU.
+#include "tests/tensors.h"
+#include "traincore/cuda/known_devices.h"
+#include "traincore/ops/norm_gemv/plan.h"
+
+namespace tc::ops::norm_gemv {
+namespace {
+
+constexpr int64_t kFixedShared = 2 << 10;  // what a kernel has beside what it is given, at most
+
+const cuda::DeviceInfo& h200() { return cuda::kKnownDevices[0].info; }
+
+GpuProduct product(int64_t rows, int64_t k, std::array<int64_t, kMatrices> outputs, int32_t width = 8) {
+  return {rows, k, outputs, width, TC_DTYPE_F16, {}};
+}
+
+template <class F>
+void for_each_product(F&& f) {
+  for (const auto& [word, device] : cuda::kKnownDevices)
+    for (const int64_t rows : {1, 3, 8})
+      for (const int64_t k : {1, 96, 1001, 4096, 8192, 14336, 262144})
+        for (const int64_t n : {1, 65, 1024, 8192, 14336, 128256, 1 << 20})
+          for (const int32_t width : {1, 4, 8}) {
+            SCOPED_TRACE(fmt::format("{} rows={} k={} n={} width={}", word, rows, k, n, width));
+            f(product(rows, k, {n, n / 4, 33}, width), device);
+          }
+}
+
+TEST(NormGemvPlan, DotsTakeAllOfKInPartsThatFit) {
+  for_each_product([](const GpuProduct& p, const cuda::DeviceInfo& device) {
+    const DotsPlan plan = plan_dots(p, device);
+    const int rows = gpu_rows(p.rows, p.width);
+    EXPECT_GE(plan.part * plan.parts, p.k);
+    EXPECT_LT(plan.part * (plan.parts - 1), p.k);
+    EXPECT_EQ(plan.part % (gpu_stages(rows) * kGpuWarp * p.width), 0) << "whole turns of the ring";
+    EXPECT_GE(plan.shared, static_cast<size_t>(plan.part * rows) * sizeof(float));
+    EXPECT_LE(static_cast<int64_t>(plan.shared) + kFixedShared, device.shared_per_block);
+    EXPECT_GE(plan.blocks, 1);
+    EXPECT_LE(plan.blocks, device.multiprocessors);
+  });
+}
+
+TEST(NormGemvPlan, StripsTakeEveryColumnAndAllOfK) {
+  for_each_product([](const GpuProduct& p, const cuda::DeviceInfo& device) {
+    const StripsPlan plan = plan_strips(p, device);
+    const int rows = gpu_rows(p.rows, p.width);
+    int64_t strips = 0;
+    for (const int64_t n : p.outputs) strips += strips_of(n, p.width, plan.lanes);
+    EXPECT_EQ(plan.blocks, strips * plan.cluster);
+    EXPECT_GE(plan.share * plan.cluster, p.k);
+    EXPECT_LT(plan.share * (plan.cluster - 1), p.k) << "every block has a share";
+    EXPECT_EQ(plan.part % (gpu_stages(rows) * kGpuLoads * plan.slots()), 0) << "whole turns of the ring";
+    EXPECT_EQ(plan.lanes % 4, 0) << "v is aligned behind the sums";
+    EXPECT_GE(plan.slots(), 1);
+    const int64_t sums = int64_t{rows} * plan.lanes * p.width;
+    EXPECT_GE(plan.shared, static_cast<size_t>(plan.part * rows + sums) * sizeof(float));
+    EXPECT_LE(static_cast<int64_t>(plan.shared) + kFixedShared, device.shared_per_block);
+    if (device.sm < 90) EXPECT_EQ(plan.cluster, 1);
+  });
+}
+
+TEST(NormGemvPlan, StripsAreWideAndNoMoreThanTheMultiprocessors) {
+  for (const auto& [k, n] : {std::pair<int64_t, int64_t>{4096, 14336}, {8192, 8192}, {4096, 4096}}) {
+    const StripsPlan plan = plan_strips(product(1, k, {n, 0, 0}), h200());
+    EXPECT_GE(plan.lanes, 32) << n;
+    EXPECT_LE(plan.blocks, h200().multiprocessors) << n;
+    EXPECT_GE(plan.blocks, h200().multiprocessors * 95 / 100) << n;
+  }
+}
+
+TEST(NormGemvPlan, MatricesThatAreReadTheSameWayShareALaunch) {
+  std::vector<float> x(2 * 16), w(16 * 24), w3(16 * 6);
+  std::vector<f16> w2(16 * 8);
+  std::vector<float> y(2 * 24), y2(2 * 8), y3(2 * 6);
+  auto a = tcx_norm_gemv_args_default();
+  a.x = view(x, {2, 16}), a.w = view(w, {16, 24}), a.w2 = view(w2, {16, 8}), a.w3 = view(w3, {16, 6});
+  a.y = view(y, {2, 24}), a.y2 = view(y2, {2, 8}), a.y3 = view(y3, {2, 6});
+  GpuProducts all = gpu_products(a);
+  ASSERT_EQ(all.count, 3) << "w2 has another dtype, rows of w3 fill no vectors";
+  EXPECT_EQ(all.list[1].dtype, TC_DTYPE_F16);
+  EXPECT_EQ(all.list[2].width, 1);
+  a.w3 = view(w3, {16, 4}), a.y3 = view(y3, {2, 4});
+  all = gpu_products(a);
+  ASSERT_EQ(all.count, 2);
+  EXPECT_EQ(all.list[0].outputs, (std::array<int64_t, kMatrices>{24, 4, 0}));
+  EXPECT_EQ(all.list[1].outputs, (std::array<int64_t, kMatrices>{8, 0, 0}));
+  a.w = view(w, {16, 0}), a.y = view(y, {2, 0}), a.w2 = a.y2 = a.w3 = a.y3 = tc_tensor{};
+  EXPECT_EQ(gpu_products(a).count, 0);
+}
+
+}  // namespace
+}  // namespace tc::ops::norm_gemv
