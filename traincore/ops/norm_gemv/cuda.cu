@@ -2,6 +2,8 @@
 #include "traincore/core/arena.h"
 #include "traincore/cuda/launch.h"
 #include "traincore/cuda/row_shape.h"
+#include "traincore/ops/norm_gemv/plan.h"
+// After plan.h.
 #include "traincore/ops/norm_gemv/cuda_gemv.cuh"
 
 namespace tc::ops::norm_gemv {

@@ -1,6 +1,8 @@
 // W [n, k]: dot products, several rows of W at a time by a warp.
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/launch.h"
+#include "traincore/ops/norm_gemv/plan.h"
+// After plan.h.
 #include "traincore/ops/norm_gemv/cuda_gemv.cuh"
 
 namespace tc::ops::norm_gemv {

@@ -1,8 +1,8 @@
-// Device code that both products share: the arguments of a launch, and v = Norm(x) on its way into shared memory.
+// Device code that both products share: the arguments of a launch, and v = Norm(x) on its way into shared memory. To be
+// included after plan.h, whose constants it is made of.
 #pragma once
 #include "traincore/cuda/elements.cuh"
 #include "traincore/cuda/reduce.cuh"
-#include "traincore/ops/norm_gemv/plan.h"
 
 namespace tc::ops::norm_gemv {
 

@@ -1,6 +1,8 @@
 // W [k, n]: sums over k of strips of columns, a strip by a block or by a cluster of blocks.
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/launch.h"
+#include "traincore/ops/norm_gemv/plan.h"
+// After plan.h.
 #include "traincore/ops/norm_gemv/cuda_gemv.cuh"
 
 namespace tc::ops::norm_gemv {
