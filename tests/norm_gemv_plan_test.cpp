@@ -55,7 +55,7 @@ TEST(NormGemvPlan, StripsTakeEveryColumnAndAllOfK) {
     const int64_t sums = int64_t{rows} * plan.lanes * p.width;
     EXPECT_GE(plan.shared, static_cast<size_t>(plan.part * rows + sums) * sizeof(float));
     EXPECT_LE(static_cast<int64_t>(plan.shared) + kFixedShared, device.shared_per_block);
-    if (device.sm < 90) EXPECT_EQ(plan.cluster, 1);
+    EXPECT_LE(plan.cluster, device.sm < 90 ? 1 : 8);
   });
 }
 

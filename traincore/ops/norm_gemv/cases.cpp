@@ -176,13 +176,13 @@ const testing::OpCases cases = {
     .passes = {testing::pass_cases<Args, oracle<double>, oracle<float>>("norm_gemv", terms)},
     .list = list,
     .bench = bench,
-    .bench_cuda = bench_cuda,
-    .large = large,
     .mutants = {{"rms in place of layer", "norm_gemv", other_norm},
                 {"weight_offset forgotten", "norm_gemv", forgotten_offset},
                 {"bias forgotten", "norm_gemv", forgotten_bias},
                 {"the tail of k lost", "norm_gemv", last_k_lost},
                 {"w2 read as w", "norm_gemv", same_matrix}},
+    .bench_cuda = bench_cuda,
+    .large = large,
 };
 
 }  // namespace tc::ops::norm_gemv
