@@ -132,7 +132,7 @@ __device__ __forceinline__ void finish(const DotsArgs& args, const Walk& walk, i
 }
 
 template <class T, int kVec, int kRows>
-__global__ void __launch_bounds__(kGpuThreads) dots_kernel(const DotsArgs args) {
+__global__ void __launch_bounds__(kGpuThreads, 1) dots_kernel(const DotsArgs args) {
   constexpr int kStages = gpu_stages(kRows), kStep = kGpuWarp * kVec;
   extern __shared__ float4 memory[];
   float* const v = reinterpret_cast<float*>(memory);
@@ -142,6 +142,7 @@ __global__ void __launch_bounds__(kGpuThreads) dots_kernel(const DotsArgs args) 
   const int64_t last = args.outputs * (warp + 1) / warps;
   const Walk rows(a, args.outputs * warp / warps, last);
   const int k = a.norm.k;
+  normalised.fetch();
   for (int begin = 0; begin < k; begin += args.part) {
     const int end = begin + min(k - begin, args.part);
     const int steps = (end - begin + kStep * kStages - 1) / (kStep * kStages) * kStages;

@@ -46,6 +46,14 @@ class Normalised {
  public:
   __device__ __forceinline__ Normalised(const GpuNorm& a, float* v, int stride) : a_(a), v_(v), stride_(stride) {}
 
+  // Sends for x, gain and bias: stage(), which has few registers to wait with, finds them in the first-level cache.
+  __device__ __forceinline__ void fetch() const {
+    const int64_t k = a_.k;
+    touch(row(), k * a_.x.element_bytes, thread(), kThreads);
+    touch(a_.gain.vector.data, k * size_of(a_.gain.vector), int(threadIdx.x), kGpuThreads);
+    touch(a_.bias.data, k * size_of(a_.bias), int(threadIdx.x), kGpuThreads);
+  }
+
   // Columns [begin, end), and zeros up to `padded` columns. The first call finds the moments. All threads take part;
   // what they stored is there for all after the next barrier.
   __device__ __forceinline__ void stage(int begin, int end, int padded) {
@@ -55,11 +63,11 @@ class Normalised {
       is_known_ = true;
       stage_columns<kWidth>(load, begin, end, padded);
     };
-    const std::byte* const row = a_.x.at(a_.first + min(warp() % kRows, a_.rows - 1), 0);
+    const std::byte* const x = row();
     const auto typed = [&]<class X>(X) {
-      by(Width<kNormWide>{}, TypedVector<X, kNormWide>{reinterpret_cast<const X*>(row), 0});
+      by(Width<kNormWide>{}, TypedVector<X, kNormWide>{reinterpret_cast<const X*>(x), 0});
     };
-    if (!a_.is_wide) return by(Width<1>{}, [&](int c) { return AnyVector{row, a_.x.dtype}.template load<1>(c); });
+    if (!a_.is_wide) return by(Width<1>{}, [&](int c) { return AnyVector{x, a_.x.dtype}.template load<1>(c); });
     if (a_.x.dtype == TC_DTYPE_F32) return typed(float{});
     a_.x.dtype == TC_DTYPE_BF16 ? typed(bf16{}) : typed(f16{});
   }
@@ -68,6 +76,21 @@ class Normalised {
   static constexpr int kThreads = kGpuThreads / kRows;  // that serve a row
   static __device__ __forceinline__ int warp() { return int(threadIdx.x) / kGpuWarp; }
   static __device__ __forceinline__ int thread() { return warp() / kRows * kGpuWarp + int(threadIdx.x) % kGpuWarp; }
+  __device__ __forceinline__ const std::byte* row() const {
+    return a_.x.at(a_.first + min(warp() % kRows, a_.rows - 1), 0);
+  }
+  static __device__ __forceinline__ int size_of(const AnyVector& v) {
+    return !v.data ? 0 : v.dtype == TC_DTYPE_F32 ? 4 : 2;
+  }
+  // A load of every cache line, by `threads` threads; nobody waits for what it gives.
+  static __device__ __forceinline__ void touch(const void* memory, int64_t bytes, int thread, int threads) {
+    constexpr int kLine = 128;
+#pragma unroll 1
+    for (int64_t at = int64_t(thread) * kLine; at < bytes; at += int64_t(threads) * kLine) {
+      [[maybe_unused]] uint32_t nothing;
+      asm volatile("ld.global.ca.u8 %0, [%1];" : "=r"(nothing) : "l"(static_cast<const std::byte*>(memory) + at));
+    }
+  }
 
   // Over the threads of a row, which all get the same bits.
   static __device__ __forceinline__ void sum_row(float (&x)[2]) {
@@ -111,12 +134,16 @@ class Normalised {
   template <int N, class Load>
   __device__ __forceinline__ void stage_columns(const Load& load, int begin, int end, int padded) {
     float* const row = v_ + warp() % kRows * stride_;
+    Gain gains = a_.gain;
+    AnyVector biases = a_.bias;
+    // Else the compiler keeps these in registers through the loop over parts, once for every kind of load.
+    asm volatile("" : "+l"(gains.vector.data), "+l"(biases.data));
     for (int c = thread() * N; c < padded; c += kThreads * N) {
       auto v = floats<N>([](int) { return 0.0f; });
       if (begin + c < end) {
-        const auto gain = a_.gain.template load<N>(begin + c);
+        const auto gain = gains.template load<N>(begin + c);
         auto bias = v;
-        if (a_.bias.data) bias = a_.bias.template load<N>(begin + c);
+        if (biases.data) bias = biases.template load<N>(begin + c);
         const auto x = load(begin + c);
         v = floats<N>(
             [&](int j) { return fmaf((x[j] - moments_.near - moments_.rest) * moments_.rstd, gain[j], bias[j]); });

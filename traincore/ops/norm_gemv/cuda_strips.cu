@@ -124,7 +124,7 @@ __device__ __forceinline__ void store_totals(const StripsArgs& a, const Column<T
 }
 
 template <class T, int kVec, int kRows>
-__global__ void __launch_bounds__(kGpuThreads) strips_kernel(const StripsArgs a) {
+__global__ void __launch_bounds__(kGpuThreads, 1) strips_kernel(const StripsArgs a) {
   constexpr int kStages = gpu_stages(kRows);
   extern __shared__ float4 memory[];
   float* const totals = reinterpret_cast<float*>(memory);
@@ -134,6 +134,7 @@ __global__ void __launch_bounds__(kGpuThreads) strips_kernel(const StripsArgs a)
   Floats<kVec> sums[kRows] = {};
   const int first = int(blockIdx.x % unsigned(a.cluster)) * a.share, last = min(first + a.share, a.gemv.norm.k);
   const int step = a.slots * kGpuLoads;
+  normalised.fetch();
   for (int begin = first; begin < last; begin += a.part) {
     const int end = min(begin + a.part, last);
     const int steps = (end - begin + step * kStages - 1) / (step * kStages) * kStages;
