@@ -1,7 +1,6 @@
 // Device code of RMSNorm and LayerNorm backward: dx, and the sums over rows that the parameter gradients are.
 #pragma once
 #include "traincore/cuda/norm.cuh"
-#include "traincore/cuda/row_plan.h"
 #include "traincore/cuda/row_sums.cuh"
 #include "traincore/cuda/rows_ahead.cuh"
 
@@ -56,7 +55,7 @@ __device__ __forceinline__ Floats<N> normalised(const NormRow<Norm>& row, const 
 }
 
 // Rows of a slab in turn; this block's part of the parameter gradients stays in registers.
-template <class Norm, class Tile, class T>
+template <class Norm, class Tile, class T, int kStages>
 __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile::kMostThreads)
     norm_slab_kernel(const NormBackwardArgs<T> a) {
   constexpr int kVec = Tile::template kVec<T>, kX = 1, kResidual = 2, kMore = 2 + Norm::kHasResidual;
@@ -64,7 +63,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.dy.cols);
   const bool has_more = kMayHaveMore && a.dresidual_out.data != nullptr;
-  RowsAhead<Tile, T, kNormStages, kMore + kMayHaveMore> ahead(columns);
+  RowsAhead<Tile, T, kStages, kMore + kMayHaveMore> ahead(columns, 0);
   Exchange<typename Tile::Group, 1 + Norm::kCentred> exchange(group, ahead.end());
   const HeldGain<Tile, T> gain(columns, a.gain);
   RowSums<Tile, T> dweight, dbias;

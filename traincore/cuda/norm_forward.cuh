@@ -1,7 +1,6 @@
 // Device code of RMSNorm and LayerNorm forward: v = x (+ residual); y = (v - mean) rstd gain (+ bias).
 #pragma once
 #include "traincore/cuda/norm.cuh"
-#include "traincore/cuda/row_plan.h"
 #include "traincore/cuda/rows_ahead.cuh"
 
 namespace tc::cuda {
@@ -229,16 +228,23 @@ __device__ __forceinline__ Moments moments_of(const Exchange& facts, int cols, f
 }
 
 // For rows that take a cluster.
-template <class Norm, class Tile, class T>
+template <class Norm, class Tile, class T, int kStages>
 __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kernel(const NormForwardArgs<T> a) {
   constexpr int kTensors = 1 + Norm::kHasResidual;
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.x.cols);
-  RowsAhead<Tile, T, kNormStages, kTensors> ahead(columns);
+  RowsAhead<Tile, T, kStages, kTensors> ahead(columns, 0);
   Exchange<typename Tile::Group, sizeof(NormFacts<Norm>) / sizeof(float)> exchange(group, ahead.end());
   const HeldGain<Tile, T> gain(columns, a.gain);
+  // Centred rows are read twice for what is known about them, and so from registers.
+  const auto tensor_at = [&](int stage, int t) {
+    if constexpr (Norm::kCentred)
+      return ahead.held(stage, t);
+    else
+      return ahead.row(stage, t);
+  };
   const auto row_at = [&](int stage) {
-    return [x = ahead.held(stage, 0), residual = ahead.held(stage, kTensors - 1)](int c, int i) {
+    return [x = tensor_at(stage, 0), residual = tensor_at(stage, kTensors - 1)](int c, int i) {
       auto value = x(c, i);
       if constexpr (Norm::kHasResidual) add_to(value, residual(c, i));
       if constexpr (Norm::kHasResidual && Norm::kRounds) value = rounded<T>(value);

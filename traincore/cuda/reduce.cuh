@@ -73,7 +73,6 @@ class Block {
 #if __CUDA_ARCH__ >= 900
     const auto cluster = cooperative_groups::this_cluster();
     blocks_ = int(cluster.num_blocks()), rank_ = int(cluster.block_rank());
-    if (blocks_ > 1) cluster.sync();  // a block's shared memory is there for others once it has started
 #endif
   }
   __device__ __forceinline__ int lane() const { return rank_ * int(blockDim.x) + int(threadIdx.x); }

@@ -105,7 +105,7 @@ std::optional<AheadPlan> plan_ahead(const RowShape& s, const AheadShape& kernel,
   const int64_t at_once = clusters_at_once(p.cluster) * (threads_per_sm / p.threads);
   p.groups = std::clamp<int64_t>((s.rows + rows_per_block - 1) / rows_per_block, 1, at_once);
   const int64_t rows_bytes = int64_t{p.stages} * tensors * p.vectors * kVectorBytes * p.threads;
-  const int64_t exchanged = p.lanes ? 0 : int64_t{2} * values * (p.threads / kWarp) * p.cluster * 4;
+  const int64_t exchanged = p.lanes ? 0 : int64_t{2} * values * (p.threads / kWarp) * p.cluster * 8;
   const int64_t sums = rows_per_block > 1 ? rows_per_block * s.cols * 4 : 0;
   p.shared = static_cast<int32_t>(std::max(rows_bytes + exchanged, sums));
   if (p.shared > device.shared_per_block) return {};

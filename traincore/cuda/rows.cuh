@@ -19,11 +19,17 @@ struct Columns {
   __device__ __forceinline__ bool has(int c) const { return c / kVec % size == lane; }
 
   // f(first column, which of this thread's vectors) for every vector that a thread may have, in the row or past its end:
-  // without a branch, so that what one f loads need not wait for the f before.
-  template <class F>
+  // without a branch, so that of `kAtOnce` vectors none waits for what another one's f loads.
+  template <int kAtOnce = kVectors, class F>
   __device__ __forceinline__ void all(F&& f) const {
-#pragma unroll
+#pragma unroll kAtOnce
     for (int v = 0; v < kVectors; ++v) f((v * size + lane) * kVec, v);
+  }
+  // How many elements of a row this thread has, where it keeps them.
+  __device__ __forceinline__ int count() const {
+    int vectors = 0;
+    all([&](int c, int) { vectors += c < cols; });
+    return vectors * kVec;
   }
 
   // f(first column, which of this thread's vectors) for every vector of the row that is this thread's.
@@ -93,6 +99,22 @@ class KeptSum<Tile, T, false> : public Kept<Tile, T> {
 template <class Tile, class T>
 __device__ __forceinline__ void store(T* row, int c, const Floats<Tile::template kVec<T>>& values) {
   Pack<T, Tile::template kVec<T>>::from(values).store_once(row + c);
+}
+
+// to = f(an element), for the row x.
+template <class Tile, class T, class X, class F>
+__device__ __forceinline__ void map_row(const Columns<Tile, T>& columns, const X& x, T* to, F&& f) {
+  const auto mapped = [&](int c, int v) {
+    const auto value = x(c, v);
+    return floats<Tile::template kVec<T>>([&](int j) { return f(value[j]); });
+  };
+  if constexpr (requires { X::kAtOnce; })
+    columns.template all<X::kAtOnce>([&](int c, int v) {
+      const auto y = mapped(c, v);
+      if (c < columns.cols) store<Tile>(to, c, y);
+    });
+  else
+    columns.each([&](int c, int v) { store<Tile>(to, c, mapped(c, v)); });
 }
 
 }  // namespace tc::cuda

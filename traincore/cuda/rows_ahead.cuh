@@ -20,13 +20,14 @@ class RowsAhead {
  public:
   static constexpr int kStages = kStages_, kTensors = kTensors_;
   static constexpr int kVec = Tile::template kVec<T>, kVectors = Tile::kVectors;
-  // Past the end of the row all elements are 0.
-  __device__ __forceinline__ explicit RowsAhead(const Columns<Tile, T>& columns) {
+  // Past the end of the row all elements are `past`.
+  __device__ __forceinline__ RowsAhead(const Columns<Tile, T>& columns, float past) {
     extern __shared__ uint4 ahead[];
     mine_ = ahead + int(threadIdx.x) / 32 * (32 * kOfThread) + int(threadIdx.x) % 32;
+    const auto fill = Pack<T, kVec>::from(floats<kVec>([past](int) { return past; }));
     columns.all([&](int c, int v) {
       if (c >= columns.cols)
-        for (int i = 0; i < kStages * kTensors; ++i) *at(0, i, v) = {0, 0, 0, 0};
+        for (int i = 0; i < kStages * kTensors; ++i) *at(0, i, v) = fill.raw;
     });
   }
   __device__ __forceinline__ void load(const Columns<Tile, T>& columns, int stage,
@@ -39,6 +40,7 @@ class RowsAhead {
   __device__ __forceinline__ Pack<T, kVec> pack(int stage, int t, int v) const { return {*at(stage, t, v)}; }
   // x(c, v) and x.pack(v): tensor t's row in a stage.
   struct Row {
+    static constexpr int kAtOnce = 2;  // vectors that a thread works on: as many as its registers have room for
     const RowsAhead& rows;
     int stage, t;
     __device__ __forceinline__ Floats<kVec> operator()(int, int v) const { return rows(stage, t, v); }
@@ -95,58 +97,88 @@ class Exchange {
  private:
   RowValues<kValues> mine_;
 };
-// Two sets of slots, used in turn: who writes a set again has passed a barrier after everyone had read it.
+// Two sets of slots, used in turn: who writes a set again has passed a barrier after everyone had read it. A value carries
+// the number of its turn: who waits for that needs no fence, behind which a warp would wait for the rows that it wrote.
 template <int kValues>
 class Exchange<Block, kValues> {
  public:
   // `slots`: as much shared memory as plan_ahead() counts.
   __device__ __forceinline__ Exchange(const Block& group, void* slots)
-      : slots_(static_cast<float*>(slots)),
+      : slots_(static_cast<uint64_t*>(slots)),
         warps_(int(blockDim.x) / 32),
         blocks_(group.blocks()),
-        mine_(group.rank() * warps_ + int(threadIdx.x) / 32) {}
-  __device__ __forceinline__ void put(const RowValues<kValues>& x) {
-    turn_ ^= 1;
-    const int in_warp = int(threadIdx.x) % 32;
-    if (in_warp < blocks_) {
-      float* const there = slots_of(in_warp);
-#pragma unroll
-      for (int k = 0; k < kValues; ++k) there[at(k, mine_)] = x.at[k];
-    }
+        mine_(group.rank() * warps_ + int(threadIdx.x) / 32) {
+    for (int i = int(threadIdx.x); i < 2 * kValues * warps_ * blocks_; i += int(blockDim.x)) slots_[i] = 0;
 #if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    cooperative_groups::this_cluster().sync();  // the others' memory is there, and theirs is empty
+#else
+    __syncthreads();
+#endif
+  }
+  __device__ __forceinline__ void put(const RowValues<kValues>& x) {
+    ++turn_;
+    const int in_warp = int(threadIdx.x) % 32;
+    if (in_warp < blocks_)
+#pragma unroll
+      for (int k = 0; k < kValues; ++k)
+        send(slots_ + at(k, mine_), in_warp, uint64_t{turn_} << 32 | __float_as_uint(x.at[k]));
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
   }
   __device__ __forceinline__ void take() {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 #else
     __syncthreads();
 #endif
   }
   template <class F>
   __device__ __forceinline__ void each(F&& f) const {
+    const int count = warps_ * blocks_, in_warp = int(threadIdx.x) % 32;
 #pragma unroll 1
-    for (int i = int(threadIdx.x) % 32; i < warps_ * blocks_; i += 32) {
-      RowValues<kValues> x;
-#pragma unroll
-      for (int k = 0; k < kValues; ++k) x.at[k] = slots_[at(k, i)];
-      f(x);
+    for (int first = 0; first < count; first += 32) {
+      const RowValues<kValues> x = wait_for(min(first + in_warp, count - 1));
+      if (first + in_warp < count) f(x);
     }
   }
   __device__ __forceinline__ float sum(float x) const { return over_lanes<Add, 32>(x, 0xffffffffu); }
   __device__ __forceinline__ float max(float x) const { return over_lanes<Max, 32>(x, 0xffffffffu); }
 
  private:
-  __device__ __forceinline__ int at(int k, int i) const { return (turn_ * kValues + k) * warps_ * blocks_ + i; }
-  __device__ __forceinline__ float* slots_of([[maybe_unused]] int block) const {
-#if __CUDA_ARCH__ >= 900
-    if (blocks_ > 1) return cooperative_groups::this_cluster().map_shared_rank(slots_, block);
-#endif
-    return slots_;
+  __device__ __forceinline__ int at(int k, int i) const {
+    return (int(turn_ % 2) * kValues + k) * warps_ * blocks_ + i;
   }
-  float* slots_;
-  int warps_, blocks_, mine_, turn_ = 0;
+  // The lanes of a warp wait together, so that they need not be brought together afterwards.
+  __device__ __forceinline__ RowValues<kValues> wait_for(int i) const {
+    RowValues<kValues> x;
+    bool is_there;
+    do {
+      is_there = true;
+#pragma unroll
+      for (int k = 0; k < kValues; ++k) {
+        const uint64_t value = *static_cast<const volatile uint64_t*>(slots_ + at(k, i));
+        is_there &= uint32_t(value >> 32) == turn_;
+        x.at[k] = __uint_as_float(uint32_t(value));
+      }
+    } while (!__all_sync(0xffffffffu, is_there));
+    return x;
+  }
+  // To the same place of a block's shared memory, by instructions that know that it is that.
+  __device__ __forceinline__ void send(uint64_t* slot, [[maybe_unused]] int block, uint64_t value) const {
+    uint32_t to = uint32_t(__cvta_generic_to_shared(slot));
+#if __CUDA_ARCH__ >= 900
+    if (blocks_ > 1) {
+      asm("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(to) : "r"(block));
+      asm volatile("st.relaxed.cluster.shared::cluster.u64 [%0], %1;" ::"r"(to), "l"(value) : "memory");
+      return;
+    }
+#endif
+    asm volatile("st.volatile.shared.u64 [%0], %1;" ::"r"(to), "l"(value) : "memory");
+  }
+  uint64_t* slots_;
+  int warps_, blocks_, mine_;
+  uint32_t turn_ = 0;
 };
 
 // Values that simply add up.

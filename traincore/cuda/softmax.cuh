@@ -120,30 +120,27 @@ class ExpBelow {
 };
 
 // What the warps of a row know about it: their largest value, the sum of exponentials below it, and, where it was asked
-// for, the sum of u - its u, of how many elements.
+// for, the sum of u - its u, of how many elements. `own`: how many this thread has.
 using SoftmaxFacts = RowValues<4>;
 
 template <class Tile, class T, class U, class X>
 __device__ __forceinline__ SoftmaxFacts softmax_facts(const typename Tile::Group& group,
-                                                      const Columns<Tile, T>& columns, bool wants_shifted, const U& u,
-                                                      const X& x) {
+                                                      const Columns<Tile, T>& columns, int own, bool wants_shifted,
+                                                      const U& u, const X& x) {
   constexpr int kVec = Tile::template kVec<T>;
-  float top[1] = {-kInfinity}, sums[3] = {0, 0, 0};
-  columns.each([&](int, int v) {
-    top[0] = Max{}(top[0], largest(x.pack(v)));
-    sums[2] += kVec;
-  });
-  if (sums[2] > 0) top[0] = u.value(top[0]);
+  float top[1] = {-kInfinity}, sums[3] = {0, 0, float(own)};
+  columns.template all<X::kAtOnce>([&](int, int v) { top[0] = Max{}(top[0], largest(x.pack(v))); });
+  if (own > 0) top[0] = u.value(top[0]);
   group.template reduce_in_warp<Max>(top);
   const ExpBelow<T> exp(u.gain, top[0]);
-  columns.each([&](int, int v) {
+  columns.template all<X::kAtOnce>([&](int c, int v) {
     const auto values = x.pack(v).f32();
     auto terms = floats<kVec>([&](int j) { return exp(u.value(values[j])); });
 #pragma unroll
     for (int half = kVec / 2; half > 0; half /= 2)
 #pragma unroll
       for (int j = 0; j < half; ++j) terms[j] += terms[j + half];
-    sums[0] += terms[0];
+    sums[0] += c < columns.cols ? terms[0] : 0.0f;
   });
   if (wants_shifted) {
     const float shift = top[0] == -kInfinity ? 0.0f : u.gain * top[0];

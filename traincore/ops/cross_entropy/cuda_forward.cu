@@ -55,7 +55,6 @@ template <class Tile, class T, bool kIsCapped, class Exp, class X>
 __device__ __forceinline__ void valid_row(const ForwardArgs<T>& a, const typename Tile::Group& group,
                                           const Columns<Tile, T>& columns, int64_t r, int64_t target, float x_target,
                                           double inverse_normalizer, const Distribution<Exp>& row, X&& x) {
-  constexpr int kVec = Tile::template kVec<T>;
   const LossOptions& o = a.options;
   const bool is_class = o.is_class(target);
   if (!is_class && o.errors && group.lane() == 0) atomicOr(o.errors, uint32_t{TC_BAD_TARGET});
@@ -66,10 +65,7 @@ __device__ __forceinline__ void valid_row(const ForwardArgs<T>& a, const typenam
     const double dloss = (a.dloss.data ? double(*a.dloss[r]) : 1.0) * inverse_normalizer;
     const LossGradient gradient(o, Logit<T, kIsCapped>(o), row.exp, weight, row.max, log_sum,
                                 is_empty ? log_sum : 1 / row.sum, float(dloss));
-    columns.each([&](int c, int v) {
-      const auto value = x(c, v);
-      store<Tile>(dlogits, c, floats<kVec>([&](int j) { return gradient(value[j]); }));
-    });
+    map_row(columns, x, dlogits, gradient);
     if (is_class && columns.has(int(target)))  // after its vector, which the same thread wrote
       dlogits[target] = from_f32<T>(gradient.of_target(x_target));
   }
@@ -115,8 +111,9 @@ __global__ void __launch_bounds__(kSoftmaxAhead.threads, kSoftmaxAhead.blocks)
   using Tile = AheadTile<kSoftmaxAhead.vectors>;
   Block group;
   const Columns<Tile, T> columns(group, a.logits.cols);
-  RowsAhead<Tile, T, kSoftmaxAhead.stages, 1> ahead(columns);
+  RowsAhead<Tile, T, kSoftmaxAhead.stages, 1> ahead(columns, -kInfinity);
   Exchange<Block, 4> exchange(group, ahead.end());
+  const int own = columns.count();
   const double inverse = a.dlogits.data ? inverse_normalizer(a.options) : 0;
   const LossOptions& o = a.options;
   const Logit<T, kIsCapped> logit(o);
@@ -140,9 +137,10 @@ __global__ void __launch_bounds__(kSoftmaxAhead.threads, kSoftmaxAhead.blocks)
       [&](int64_t r, int stage) {
         looked_at = to_look_at;
         to_look_at = target_of(r + stride);
-        if (looked_at == o.ignore_index) return SoftmaxFacts{};
+        // A vote, so that the compiler too knows that the warp stays together.
+        if (!__any_sync(0xffffffffu, looked_at != o.ignore_index)) return SoftmaxFacts{};
         at_target = logit_of_target(a, r, looked_at);
-        return softmax_facts(group, columns, o.label_smoothing > 0, logit, ahead.row(stage));
+        return softmax_facts(group, columns, own, o.label_smoothing > 0, logit, ahead.row(stage));
       },
       [&](const auto& facts) {
         return Known{softmax_row<T>(facts, logit.gain), looked_at, at_target};

@@ -32,7 +32,7 @@ void launch_backward(const SlabbedPlan& plan, const tc_exec& exec, const NormBac
     });
   if (takes_rows_ahead(plan, has_sums))
     return with_ahead_tile<false>(*plan.ahead, [&]<class Tile>() {
-      launch<norm_slab_kernel<Norm, Tile, T>>("layernorm_backward_slab", grid_of(*plan.ahead), exec, args);
+      launch<norm_slab_kernel<Norm, Tile, T, kNormStages>>("layernorm_backward_slab", grid_of(*plan.ahead), exec, args);
     });
   if (args.dx.data)
     with_row_tile(plan.rows, [&]<class Tile>() {

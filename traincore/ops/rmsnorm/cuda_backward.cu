@@ -27,7 +27,7 @@ void launch_backward(const SlabbedPlan& plan, const tc_exec& exec, const NormBac
     });
   if (takes_rows_ahead(plan, has_sums))
     return with_ahead_tile<!Norm::kHasResidual>(*plan.ahead, [&]<class Tile>() {
-      launch<norm_slab_kernel<Norm, Tile, T>>("rmsnorm_backward_slab", grid_of(*plan.ahead), exec, args);
+      launch<norm_slab_kernel<Norm, Tile, T, kNormStages>>("rmsnorm_backward_slab", grid_of(*plan.ahead), exec, args);
     });
   if (args.dx.data)
     with_row_tile(plan.rows, [&]<class Tile>() {

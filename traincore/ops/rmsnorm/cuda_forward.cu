@@ -13,8 +13,8 @@ template <class Norm, class T>
 void launch_forward(const RowsPlan& plan, const tc_exec& exec, const NormForwardArgs<T>& args) {
   constexpr int kVectors = Norm::kHasResidual ? kFullNormAhead.vectors : kNormAhead.vectors;
   if (plan.ahead)
-    return launch<norm_forward_ahead_kernel<Norm, AheadTile<kVectors>, T>>("rmsnorm_forward_ahead",
-                                                                           grid_of(*plan.ahead), exec, args);
+    return launch<norm_forward_ahead_kernel<Norm, AheadTile<kVectors>, T, kNormStages>>(
+        "rmsnorm_forward_ahead", grid_of(*plan.ahead), exec, args);
   with_row_tile(plan.rows, [&]<class Tile>() {
     launch<norm_forward_kernel<Norm, Tile, T>>("rmsnorm_forward", grid_of(plan.rows), exec, args);
   });

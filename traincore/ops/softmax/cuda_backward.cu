@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kSoftmaxBackwardAhead.threads, kSoftmaxBackwar
   using Sums = RowValues<Of::kSums>;
   Block group;
   const Columns<Tile, T> columns(group, a.y.cols);
-  RowsAhead<Tile, T, kSoftmaxBackwardAhead.stages, 2> ahead(columns);
+  RowsAhead<Tile, T, kSoftmaxBackwardAhead.stages, 2> ahead(columns, 0);
   Exchange<Block, Of::kSums> exchange(group, ahead.end());
   for_rows_ahead(
       group, columns, a.y.count, ahead, exchange,

@@ -13,12 +13,7 @@ using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabula
 template <bool kIsLog, class Tile, class T, class Exp, class X>
 __device__ __forceinline__ void write_row(const Columns<Tile, T>& columns, const X& x, const Exp& exp, float shift,
                                           float last, T* y) {
-  columns.each([&](int c, int v) {
-    const auto value = x(c, v);
-    store<Tile>(y, c, floats<Tile::template kVec<T>>([&](int j) {
-                  return kIsLog ? (value[j] - shift) - last : exp(value[j]) * last;
-                }));
-  });
+  map_row(columns, x, y, [&](float value) { return kIsLog ? (value - shift) - last : exp(value) * last; });
 }
 
 template <class Tile, class T, bool kIsLog>
@@ -42,11 +37,12 @@ __global__ void __launch_bounds__(kSoftmaxAhead.threads, kSoftmaxAhead.blocks)
   using Tile = AheadTile<kSoftmaxAhead.vectors>;
   Block group;
   const Columns<Tile, T> columns(group, from.cols);
-  RowsAhead<Tile, T, kSoftmaxAhead.stages, 1> ahead(columns);
+  RowsAhead<Tile, T, kSoftmaxAhead.stages, 1> ahead(columns, -kInfinity);
   Exchange<Block, 4> exchange(group, ahead.end());
+  const int own = columns.count();
   for_rows_ahead(
       group, columns, from.count, ahead, exchange, [&](int64_t r) { return RowSources<T, 1>{{from[r]}}; },
-      [&](int64_t, int stage) { return softmax_facts(group, columns, false, Plain{}, ahead.row(stage)); },
+      [&](int64_t, int stage) { return softmax_facts(group, columns, own, false, Plain{}, ahead.row(stage)); },
       [&](const auto& facts) { return softmax_row<T>(facts, 1.0f); },
       [&](int64_t r, int stage, const SoftmaxRow<T>& row) {
         const bool is_empty = row.sum == 0;
