@@ -78,6 +78,11 @@ class Tool(unittest.TestCase):
         self.assertIn("a thread for every 4 elements", add["kernel"])
         self.assertIn("NVIDIA A100, sm_80, 108 multiprocessors; described", add["target"])
 
+    def test_explain_says_that_mixed_dtypes_take_a_generic_kernel(self):
+        for op in ("rmsnorm", "layernorm"):
+            for call in self.explain_gpu(op, "--set", "eps=1e-5", "--shape", "rows=8,cols=4096", "--dtype", "bf16,x=f32"):
+                self.assertIn("dtypes differ, and each is looked at while it runs", call["kernel"])
+
     def test_explain_describes_a_gpu_where_none_is(self):
         target = self.explain_gpu("fill", "--shape", "dims=7")[0]["target"]
         if len(json.loads(self.succeed("env", "--json"))["devices"]) == 1:

@@ -75,6 +75,22 @@ TEST(RowPlan, RowsThatNoVectorFitsGoElementByElement) {
   EXPECT_EQ(plan_rows(s).variant, RowVariant::block_scalar);
 }
 
+TEST(RowPlan, RowsOfSeveralDtypesTakeOneGenericKernel) {
+  for (const int64_t cols : {1, 96, 4096, 262144}) {
+    RowShape s = shape(5, cols, 4);
+    s.mixed = true;
+    const SlabbedPlan plan = plan_slabbed(s, true, false, 1, kH200);
+    EXPECT_EQ(plan.rows.variant, RowVariant::mixed);
+    EXPECT_EQ(plan.rows.blocks, 5);
+    EXPECT_EQ(plan.rows.threads % 32, 0);
+    EXPECT_LE(plan.rows.threads, 512);
+    EXPECT_FALSE(plan.ahead);
+    EXPECT_TRUE(plan.columns.is_wide);
+    s.aligned = false;
+    EXPECT_EQ(plan_rows(s).variant, RowVariant::mixed_scalar);
+  }
+}
+
 TEST(RowPlan, GridsStayWithinTheHardware) {
   const int64_t many = int64_t{1} << 40;
   for (const int64_t cols : {8, 1024, 4096, 65536}) EXPECT_LT(plan_rows(shape(many, cols)).blocks, int64_t{1} << 31);

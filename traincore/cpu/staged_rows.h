@@ -27,12 +27,6 @@ inline KernelDtype kernel_dtype(std::initializer_list<const tc_tensor*> tensors)
       std::any_of(tensors.begin(), tensors.end(), [&](const tc_tensor* t) { return given(*t) && t->dtype != first; });
   return {mixed ? int32_t{TC_DTYPE_F32} : first, mixed};
 }
-// The GPU kernels are for full-size tensors of one dtype.
-inline void refuse_mixture_on_gpu(const char* pass, KernelDtype k, int32_t device) {
-  if (device == TC_CUDA && k.mixed)
-    fail(TC_ERR_KERNEL_NOT_FOUND, "{}: on a GPU the full-size tensors share one dtype; mixtures are served on the CPU",
-         pass);
-}
 inline std::string kernel_text(KernelDtype k) {
   return k.mixed ? "a row at a time in f32; rows of another dtype are converted on their way"
                  : fmt::format("a row at a time, stored as {}", tc_dtype_name(k.dtype));

@@ -51,6 +51,9 @@ void with_row_tile(const RowPlan& plan, F&& body) {
       return body.template operator()<RowTile<Lanes<32>, false, 0>>();
     case RowVariant::block_scalar:
       return body.template operator()<RowTile<Block, false, 0>>();
+    case RowVariant::mixed:
+    case RowVariant::mixed_scalar:
+      break;  // kernels of their own serve them
   }
 }
 

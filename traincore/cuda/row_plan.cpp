@@ -59,7 +59,15 @@ RowPlan one_row_a_block(RowVariant variant, int64_t threads, int64_t rows) {
 // So many vectors of a row as one thread of `lanes` has.
 int32_t vectors_of(int32_t lanes, const AheadShape& kernel) { return lanes == 8 ? 2 : kernel.vectors; }
 
+RowPlan mixed_rows(const RowShape& s) {
+  const int64_t loads = s.aligned ? s.cols * s.element_bytes / kVectorBytes : s.cols;
+  const int64_t threads = std::clamp<int64_t>(round_up(loads, kWarp), kFewestThreads, kMostThreads);
+  return one_row_a_block(s.aligned ? RowVariant::mixed : RowVariant::mixed_scalar, threads, s.rows);
+}
+
 }  // namespace
+
+bool is_mixed(RowVariant v) { return v == RowVariant::mixed || v == RowVariant::mixed_scalar; }
 
 void too_wide(int64_t cols) {
   fail(TC_ERR_KERNEL_NOT_FOUND, "a row has {} elements, but GPU kernels serve rows of up to 2147483647", cols);
@@ -73,6 +81,7 @@ void require_exact_exponentials(const char* pass, int32_t dtype, const tc_exec& 
 }
 
 RowPlan plan_rows(const RowShape& s) {
+  if (s.mixed) return mixed_rows(s);
   if (!s.aligned)
     return s.cols <= kWarpScalarCols ? several_rows_a_block(RowVariant::warp_scalar, kWarp, s.rows)
                                      : one_row_a_block(RowVariant::block_scalar, kMostThreads, s.rows);
@@ -86,7 +95,7 @@ RowPlan plan_rows(const RowShape& s) {
 
 std::optional<AheadPlan> plan_ahead(const RowShape& s, const AheadShape& kernel, int tensors, int values,
                                     const DeviceInfo& device) {
-  if (!s.aligned) return {};
+  if (!s.aligned || s.mixed) return {};
   const int64_t vectors = s.cols * s.element_bytes / kVectorBytes;
   AheadPlan p{0, kernel.vectors, kernel.stages, kLaneThreads, 1, 0, 0};
   for (const int32_t lanes : {8, 16, 32})
@@ -155,6 +164,10 @@ std::string describe(const RowPlan& p) {
       who_shares_a_row(is_by_block ? 0 : static_cast<int32_t>(p.threads / p.rows_per_block), p.threads, 1);
   if (p.variant == RowVariant::block_loop)
     return who + ", which is too wide for registers and is read once for every pass over it";
+  if (is_mixed(p.variant))
+    return fmt::format(
+        "{}, which is read {} for every pass over it: dtypes differ, and each is looked at while it runs", who,
+        p.variant == RowVariant::mixed ? "4 elements at a time" : "element by element");
   if (p.variant == RowVariant::warp_scalar || p.variant == RowVariant::block_scalar)
     return who + ", element by element: the width, a stride or an address is no multiple of 16 bytes";
   return who + ", the row in registers";

@@ -16,12 +16,15 @@ enum class RowVariant : int32_t {
   block_loop,   // any width: the row is read again for every pass over it
   warp_scalar,  // rows that no 16-byte access fits (odd width, stride or address), element by element
   block_scalar,
+  mixed,         // full-size tensors of several dtypes: a block a row, read again for every pass over it
+  mixed_scalar,  // the same, element by element
 };
 
 struct RowShape {
   int64_t rows = 0, cols = 0;
   int32_t element_bytes = 4;  // of the full-size tensors
   bool aligned = true;        // every row of every tensor starts at a multiple of 16 bytes, and cols fills vectors
+  bool mixed = false;         // they differ in dtype: columns are counted as f32
 };
 
 struct RowPlan {
@@ -31,6 +34,7 @@ struct RowPlan {
   int64_t blocks;  // of a full grid, one row (or set of rows) a block
 };
 RowPlan plan_rows(const RowShape& shape);
+bool is_mixed(RowVariant variant);
 
 // Kernels that take rows in turn, the next ones on their way into shared memory.
 struct AheadShape {
@@ -51,7 +55,7 @@ struct AheadPlan {
   int64_t groups;  // of blocks: they take all rows in turn
   int32_t shared;  // bytes a block
 };
-// None where no 16-byte access fits, a row takes more blocks than a cluster has, or the device has too little shared memory.
+// None where no 16-byte access fits, dtypes differ, a row takes more blocks than a cluster has, or the device has too little shared memory.
 // `values`: that the warps of a row tell each other.
 std::optional<AheadPlan> plan_ahead(const RowShape& shape, const AheadShape& kernel, int tensors, int values,
                                     const DeviceInfo& device);

@@ -26,7 +26,11 @@ inline RowShape row_shape(std::initializer_list<const tc_tensor*> rows,
   s.rows = s.cols ? element_count(x) / s.cols : 0;
   s.element_bytes = static_cast<int32_t>(tc_dtype_size(x.dtype));
   if (s.cols > INT32_MAX) too_wide(s.cols);
-  for (const tc_tensor* t : rows) s.aligned &= fits_vectors(*t);
+  for (const tc_tensor* t : rows) {
+    s.aligned &= fits_vectors(*t);
+    s.mixed |= given(*t) && t->dtype != x.dtype;
+  }
+  if (s.mixed) s.element_bytes = sizeof(float);
   for (const tc_tensor* t : vectors) s.aligned &= reinterpret_cast<uintptr_t>(t->data) % 16 == 0;
   return s;
 }

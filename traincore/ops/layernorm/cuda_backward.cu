@@ -4,6 +4,7 @@
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/column_sums.h"
 #include "traincore/cuda/norm_backward.cuh"
+#include "traincore/cuda/norm_mixed.h"
 #include "traincore/cuda/row_launch.h"
 #include "traincore/ops/layernorm/cuda_plan.h"
 
@@ -70,7 +71,24 @@ void backward_cuda(const tcx_layernorm_backward_args& a, const tc_exec& exec) {
   const SlabbedPlan plan = plan_backward(a, device.info());
   Arena arena(exec.workspace);
   const Slabs slabs = carve(a, plan, arena);
-  with_type(FloatTypes{}, a.dy.dtype, [&]<class T>() { backward<T>(a, exec, plan, slabs); });
+  if (is_mixed(plan.rows.variant))
+    mixed_norm_backward({.name = "layernorm_backward_mixed",
+                         .is_centred = true,
+                         .row_dtype = TC_DTYPE_F32,
+                         .dy = a.dy,
+                         .x = a.x,
+                         .residual = a.residual,
+                         .weight = a.weight,
+                         .mean = a.mean,
+                         .rstd = a.rstd,
+                         .dresidual_out = a.dresidual_out,
+                         .dx = a.dx,
+                         .weight_offset = 0,
+                         .dweight = slabs.dweight,
+                         .dbias = slabs.dbias},
+                        plan, exec);
+  else
+    with_type(FloatTypes{}, a.dy.dtype, [&]<class T>() { backward<T>(a, exec, plan, slabs); });
   if (slabs.dweight || slabs.dbias)
     sum_columns({{slabs.dweight, &a.dweight}, {slabs.dbias, &a.dbias}}, plan.count(), a.dy.shape[a.dy.rank - 1],
                 a.accumulate != 0, exec);

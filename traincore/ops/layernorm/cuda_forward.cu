@@ -1,6 +1,7 @@
 // LayerNorm forward on the GPU: one pass over memory; the row stays in registers, or in shared memory, where it fits.
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/norm_forward.cuh"
+#include "traincore/cuda/norm_mixed.h"
 #include "traincore/cuda/row_launch.h"
 #include "traincore/ops/layernorm/cuda_plan.h"
 
@@ -40,6 +41,21 @@ void forward(const tcx_layernorm_forward_args& a, const tc_exec& exec, const Row
 void forward_cuda(const tcx_layernorm_forward_args& a, const tc_exec& exec) {
   const DeviceGuard device(a.x);
   const RowsPlan plan = plan_forward(a, device.info());
+  if (is_mixed(plan.rows.variant))
+    return mixed_norm_forward({.name = "layernorm_forward_mixed",
+                               .is_centred = true,
+                               .row_dtype = TC_DTYPE_F32,
+                               .x = a.x,
+                               .residual = a.residual,
+                               .weight = a.weight,
+                               .bias = a.bias,
+                               .y = a.y,
+                               .residual_out = a.residual_out,
+                               .mean = a.mean,
+                               .rstd = a.rstd,
+                               .weight_offset = 0,
+                               .eps = a.eps},
+                              plan.rows, exec);
   with_type(FloatTypes{}, a.x.dtype, [&]<class T>() { forward<T>(a, exec, plan); });
 }
 

@@ -46,13 +46,11 @@ constexpr Field backward_fields[] = {
 void check_forward(const Forward& a, const Dims& dims) {
   require(dims["cols"] > 0, "layernorm_forward: x has width 0, but a row needs at least one element");
   require(a.eps > 0, "layernorm_forward: eps is {}, but must be > 0", a.eps);
-  refuse_mixture_on_gpu("layernorm_forward", kernel_dtype(a), a.x.device);
 }
 void check_backward(const Backward& a, const Dims& dims) {
   require(dims["cols"] > 0, "layernorm_backward: dy has width 0, but a row needs at least one element");
   require(given(a.dx) || gradients_wanted(a) > 0,
           "layernorm_backward: none of dx, dweight and dbias is given, so there is nothing to compute");
-  refuse_mixture_on_gpu("layernorm_backward", kernel_dtype(a), a.dy.device);
 }
 
 template <class A>

@@ -41,12 +41,21 @@ std::vector<Case> list(Effort effort) {
                     .alias("dx", "dresidual_out"));
   all.push_back(small().dtype("weight", TC_DTYPE_F16).dtype("dweight", TC_DTYPE_BF16));
   // What meets another dtype passes through f32.
-  all.push_back(small()
-                    .with({"residual", "residual_out", "dresidual_out"})
-                    .dtype("residual", TC_DTYPE_F32)
-                    .dtype("residual_out", TC_DTYPE_F16)
-                    .dtype("dx", TC_DTYPE_F32)
-                    .layout({"x", "y"}, Layout::padded_rows));
+  const auto mixed = [&](int64_t cols) {
+    return small()
+        .dim("cols", cols)
+        .with({"residual", "residual_out", "dresidual_out"})
+        .dtype("residual", TC_DTYPE_F32)
+        .dtype("residual_out", TC_DTYPE_F16)
+        .dtype("dx", TC_DTYPE_F32);
+  };
+  for (const int64_t cols : {129, 512, 20004}) all.push_back(mixed(cols));
+  all.push_back(mixed(129).layout({"x", "y"}, Layout::padded_rows));
+  all.push_back(mixed(64).dim("rows", 1000).set("accumulate", 1));
+  all.push_back(mixed(64).dim("rows", 0));
+  all.push_back(mixed(256).dtype("y", TC_DTYPE_F32).alias("y", "residual"));
+  all.push_back(small().dim("cols", 256).dtype("y", TC_DTYPE_F16).dtype("dy", TC_DTYPE_F16));
+  all.push_back(Case().set("eps", 1e-5).dim("rows", 7).dim("cols", 96).with({"dx"}).dtype("x", TC_DTYPE_F16));
   const auto rounding = [&] { return small().set("rounding", TC_ROUND_BEFORE_WEIGHT); };
   all.push_back(rounding());
   all.push_back(rounding().with({"residual", "residual_out", "dresidual_out"}).set("weight_offset", 1));
@@ -61,6 +70,14 @@ std::vector<Case> list(Effort effort) {
                     .with({"residual", "residual_out"})
                     .dtype("x", TC_DTYPE_BF16)
                     .dtype("residual", TC_DTYPE_F16)
+                    .dtype("y", TC_DTYPE_F32));
+  all.push_back(rounding()  // a sum of two bf16 is rounded to bf16, whatever stores it
+                    .dim("cols", 512)
+                    .with({"residual", "residual_out", "dresidual_out"})
+                    .dtype("x", TC_DTYPE_BF16)
+                    .dtype("residual", TC_DTYPE_BF16)
+                    .dtype("residual_out", TC_DTYPE_F32)
+                    .dtype("weight", TC_DTYPE_F32)
                     .dtype("y", TC_DTYPE_F32));
   all.push_back(small().fill("x", testing::normal(1, 300)));  // squares beyond f16's range
   all.push_back(small().fill("x", testing::normal(1e-4)));    // eps matters, and must not be rounded to the dtype

@@ -4,8 +4,10 @@
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/column_sums.h"
 #include "traincore/cuda/norm_backward.cuh"
+#include "traincore/cuda/norm_mixed.h"
 #include "traincore/cuda/row_launch.h"
 #include "traincore/ops/rmsnorm/cuda_plan.h"
+#include "traincore/ops/rmsnorm/plan.h"
 
 namespace tc::ops::rmsnorm {
 namespace {
@@ -68,7 +70,24 @@ void backward_cuda(const tcx_rmsnorm_backward_args& a, const tc_exec& exec) {
   const SlabbedPlan plan = plan_backward(a, device.info());
   Arena arena(exec.workspace);
   float* const slabs = carve(a, plan, arena);
-  with_type(FloatTypes{}, a.dy.dtype, [&]<class T>() { backward<T>(a, exec, plan, slabs); });
+  if (is_mixed(plan.rows.variant))
+    mixed_norm_backward({.name = "rmsnorm_backward_mixed",
+                         .is_centred = false,
+                         .row_dtype = rounded_to(a),
+                         .dy = a.dy,
+                         .x = a.x,
+                         .residual = a.residual,
+                         .weight = a.weight,
+                         .mean = {},
+                         .rstd = a.rstd,
+                         .dresidual_out = a.dresidual_out,
+                         .dx = a.dx,
+                         .weight_offset = a.weight_offset,
+                         .dweight = slabs,
+                         .dbias = nullptr},
+                        plan, exec);
+  else
+    with_type(FloatTypes{}, a.dy.dtype, [&]<class T>() { backward<T>(a, exec, plan, slabs); });
   if (slabs) sum_columns({{slabs, &a.dweight}}, plan.count(), a.dy.shape[a.dy.rank - 1], a.accumulate != 0, exec);
 }
 

@@ -1,8 +1,10 @@
 // RMSNorm forward on the GPU: one pass over the row, which stays in registers, or in shared memory, where it fits.
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/norm_forward.cuh"
+#include "traincore/cuda/norm_mixed.h"
 #include "traincore/cuda/row_launch.h"
 #include "traincore/ops/rmsnorm/cuda_plan.h"
+#include "traincore/ops/rmsnorm/plan.h"
 
 namespace tc::ops::rmsnorm {
 namespace {
@@ -44,6 +46,21 @@ void forward(const tcx_rmsnorm_forward_args& a, const tc_exec& exec, const RowsP
 void forward_cuda(const tcx_rmsnorm_forward_args& a, const tc_exec& exec) {
   const DeviceGuard device(a.x);
   const RowsPlan plan = plan_forward(a, device.info());
+  if (is_mixed(plan.rows.variant))
+    return mixed_norm_forward({.name = "rmsnorm_forward_mixed",
+                               .is_centred = false,
+                               .row_dtype = rounded_to(a),
+                               .x = a.x,
+                               .residual = a.residual,
+                               .weight = a.weight,
+                               .bias = {},
+                               .y = a.y,
+                               .residual_out = a.residual_out,
+                               .mean = {},
+                               .rstd = a.rstd,
+                               .weight_offset = a.weight_offset,
+                               .eps = a.eps},
+                              plan.rows, exec);
   with_type(FloatTypes{}, a.x.dtype, [&]<class T>() { forward<T>(a, exec, plan); });
 }
 

@@ -46,7 +46,6 @@ constexpr Field backward_fields[] = {
 void check_forward(const Forward& a, const Dims& dims) {
   require(dims["cols"] > 0, "rmsnorm_forward: x has width 0, but a row needs at least one element");
   require(a.eps > 0, "rmsnorm_forward: eps is {}, but must be > 0", a.eps);
-  refuse_mixture_on_gpu("rmsnorm_forward", kernel_dtype(a), a.x.device);
   if (a.rounding != TC_ROUND_BEFORE_WEIGHT) return;
   const int32_t row = row_dtype(a), result = given(a.weight) ? promoted_dtype(row, a.weight.dtype) : row;
   if (a.y.dtype != result)
@@ -58,7 +57,6 @@ void check_backward(const Backward& a, const Dims& dims) {
   require(dims["cols"] > 0, "rmsnorm_backward: dy has width 0, but a row needs at least one element");
   require(given(a.dx) || given(a.dweight),
           "rmsnorm_backward: neither dx nor dweight is given, so there is nothing to compute");
-  refuse_mixture_on_gpu("rmsnorm_backward", kernel_dtype(a), a.dy.device);
 }
 
 template <class A>
