@@ -2,26 +2,58 @@
 # Runs a tree that was built elsewhere on this machine's GPU: every check mode, the kit's tests if traincore_kit_tests is
 # there (beside the tool or in tests/), then the benches, as JSON.
 #   scripts/gpu_test.sh [FOLDER with the traincore tool and its libraries] [FOLDER for the results] [op ...]
-# GPU_TEST_EFFORT=--quick shortens it.
-# Builds nothing. Exit status 1 if any check fails.
+# GPU_TEST_EFFORT=--quick shortens it; GPU_TEST_DEVICE=cuda:1 takes another GPU; GPU_TEST_NO_BENCH=1 leaves the benches out.
+# Ops and modes are checked side by side, one on every processor; only the cases of more than 2^31 elements, and the
+# benches, have the GPU for themselves. Builds nothing. Exit status 1 if any check fails.
 set -uo pipefail
 tree=${1:-build/cuda}
 results=${2:-bench/results}
 shift $(($# < 2 ? $# : 2))
 export LD_LIBRARY_PATH=$tree:$tree/cli:${LD_LIBRARY_PATH:-}
-tool=$tree/traincore
-mkdir -p "$results"
+export tool=$tree/traincore parts=$results/parts device=${GPU_TEST_DEVICE:-cuda} effort=${GPU_TEST_EFFORT:-}
+mkdir -p "$parts"
+ops=${*:-$("$tool" ops --json | python3 -c 'import json, sys
+print(*[o["op"] for o in json.load(sys.stdin) if any("cuda" in p["devices"] for p in o["passes"])])')}
 status=0
-for mode in numbers capture determinism batch-invariance large; do
-  "$tool" check "$@" ${GPU_TEST_EFFORT:-} --device cuda --$mode --json >"$results/check_$mode.json" || status=1
-  python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); print(sys.argv[2], ":", r["total"] - r["failed"], "passed,", r["failed"], "failed")' \
-    "$results/check_$mode.json" "$mode" || status=1
-done
+
+# check MODE NAME OP...: the results go to MODE.NAME.json
+check() {
+  # shellcheck disable=SC2086  # no effort is no argument
+  "$tool" check "${@:3}" $effort --device "$device" "--$1" --json >"$parts/$1.$2.json" 2>"$parts/$1.$2.err"
+}
+export -f check
+for mode in numbers capture determinism batch-invariance; do
+  for op in $ops; do echo "$mode $op $op"; done
+done | xargs -P "$(nproc)" -L 1 bash -c 'check "$@"' check || status=1
+# shellcheck disable=SC2086  # the ops are words
+check large all $ops || status=1
+
+python3 - "$results" <<'P' || status=1
+import glob, json, sys
+results, failed = sys.argv[1], False
+for mode in ("numbers", "capture", "determinism", "batch-invariance", "large"):
+    whole = {"checks": [], "failures": [], "total": 0, "failed": 0}
+    for path in sorted(glob.glob(f"{results}/parts/{mode}.*.json")):
+        try:
+            part = json.load(open(path))
+        except ValueError:
+            print(mode, ":", path, "is no result:", open(path[:-4] + "err").read().strip()[-300:])
+            failed = True
+            continue
+        for key in whole:
+            whole[key] += part[key]
+    json.dump(whole, open(f"{results}/check_{mode}.json", "w"), indent=1)
+    print(mode, ":", whole["total"] - whole["failed"], "passed,", whole["failed"], "failed")
+    failed |= whole["failed"] > 0 or whole["total"] == 0
+sys.exit(failed)
+P
 for kit in "$tree/traincore_kit_tests" "$tree/tests/traincore_kit_tests"; do
   [ -x "$kit" ] || continue
   "$kit" --gtest_brief=1 >"$results/kit_tests.txt" 2>&1 || status=1
   tail -n 5 "$results/kit_tests.txt"
   break
 done
-"$tool" bench "$@" --device cuda --dtype bf16 --seconds 0.2 --json >"$results/bench_cuda.json" || status=1
+[ -n "${GPU_TEST_NO_BENCH:-}" ] && exit $status
+# shellcheck disable=SC2086  # the ops are words
+"$tool" bench $ops --device "$device" --dtype bf16 --seconds 0.2 --json >"$results/bench_cuda.json" || status=1
 exit $status

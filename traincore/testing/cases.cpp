@@ -92,6 +92,11 @@ std::vector<Case> row_sweep(Effort effort, const Case& base, const std::vector<c
     for (const int64_t r : {1, 2, 7}) add(r, c);
   for (const int64_t r : many_rows)
     for (const int64_t c : {1, 33, 257}) add(r, c);
+  // So many rows of every class of width that kernels which take rows in turn go round several times.
+  constexpr std::pair<int64_t, int64_t> turns[] = {{60000, 128}, {9000, 512},  {4500, 2048}, {700, 16640},
+                                                   {150, 69632}, {64, 135168}, {30, 270336}};
+  if (effort != Effort::quick)
+    for (const auto& [r, c] : turns) list.push_back(Case(base).dim(rows, r).dim(cols, c));
   for (const Layout l : {Layout::padded_rows, Layout::offset_by_one, Layout::reversed}) {
     Case x = base;
     x.dim(rows, {3, 5}).dim(cols, 67);
