@@ -131,16 +131,23 @@ void enqueue(const char* name, const void* kernel, const Grid& grid, const tc_ex
                name);
   if (grid.cluster > kPortableCluster)
     require_ok(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), name);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {static_cast<unsigned>(grid.cluster), 1, 1};
+  cudaLaunchAttribute attributes[2]{};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(grid.blocks));
   config.blockDim = dim3(static_cast<unsigned>(grid.threads));
   config.dynamicSmemBytes = grid.shared;
   config.stream = static_cast<cudaStream_t>(exec.stream);
-  config.attrs = &attribute;
-  config.numAttrs = grid.cluster > 1 ? 1 : 0;
+  config.attrs = attributes;
+  if (grid.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {static_cast<unsigned>(grid.cluster), 1, 1};
+  }
+  if (grid.overlaps) {
+    cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
   require_ok(cudaLaunchKernelExC(&config, kernel, args), name);
   last_name = name;
 }

@@ -1,6 +1,7 @@
 // W [n, k]: dot products, several rows of W at a time by a warp.
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/launch.h"
+#include "traincore/cuda/overlap.cuh"
 #include "traincore/ops/norm_gemv/plan.h"
 // After plan.h.
 #include "traincore/ops/norm_gemv/cuda_gemv.cuh"
@@ -42,6 +43,11 @@ class Stream {
 #pragma unroll
     for (int r = 0; r < kGpuLoads; ++r)
       to[r] = r < walk_.count && c < left_ ? Pack<T, kVec>::load_once(next_ + c + r * stride_) : Pack<T, kVec>{};
+  }
+  // What the first steps will load, as far as the second-level cache: a thread for every row.
+  __device__ __forceinline__ void send_for(int steps, int begin, int end) const {
+    const int lane = int(threadIdx.x) % kGpuWarp, bytes = min(steps * kGpuWarp * kVec, end - begin) * int(sizeof(T));
+    if (kVec > 1 && lane < walk_.count) cuda::send_for(next_ - lane * kVec + lane * stride_, bytes);
   }
   // To the next steps of these rows, or to the next rows once their columns have all been loaded.
   __device__ __forceinline__ void advance(const GemvArgs& a, int columns, int begin, int end) {
@@ -142,17 +148,20 @@ __global__ void __launch_bounds__(kGpuThreads, 1) dots_kernel(const DotsArgs arg
   const int64_t last = args.outputs * (warp + 1) / warps;
   const Walk rows(a, args.outputs * warp / warps, last);
   const int k = a.norm.k;
-  normalised.fetch();
   for (int begin = 0; begin < k; begin += args.part) {
     const int end = begin + min(k - begin, args.part);
     const int steps = (end - begin + kStep * kStages - 1) / (kStep * kStages) * kStages;
     Stream<T, kVec> stream(a, rows, begin, end);
+    stream.send_for(kStages, begin, end);
+    if (begin == 0)
+      wait_for_stream();
+    else
+      __syncthreads();  // everyone is done with the part before
+    normalised.stage(begin, end, steps * kStep);
+    __syncthreads();
     Loads<T, kVec> ring[kStages];
 #pragma unroll
     for (int d = 0; d < kStages; ++d) stream.load(d, ring[d]);
-    if (begin > 0) __syncthreads();  // everyone is done with the part before
-    normalised.stage(begin, end, steps * kStep);
-    __syncthreads();
     const float* const mine = v + int(threadIdx.x) % kGpuWarp * (kVec < 4 ? kVec : 4);
     for (Walk walk = rows; walk.count > 0; walk.next(a)) {
       float sums[kGpuLoads * kRows] = {};
@@ -172,7 +181,8 @@ __global__ void __launch_bounds__(kGpuThreads, 1) dots_kernel(const DotsArgs arg
 template <class T, int kVec>
 void launch_dots(const DotsArgs& args, const DotsPlan& plan, const tc_exec& exec) {
   const auto by_rows = [&]<auto kRows>() {
-    launch<dots_kernel<T, kVec, kRows>>("norm_gemv_dots", {plan.blocks, kGpuThreads, 1, plan.shared}, exec, args);
+    launch<dots_kernel<T, kVec, kRows>>("norm_gemv_dots", {plan.blocks, kGpuThreads, 1, plan.shared, plan.overlaps},
+                                        exec, args);
   };
   const int rows = gpu_rows(args.gemv.norm.rows, kVec);
   if constexpr (kVec == 1)

@@ -46,14 +46,6 @@ class Normalised {
  public:
   __device__ __forceinline__ Normalised(const GpuNorm& a, float* v, int stride) : a_(a), v_(v), stride_(stride) {}
 
-  // Sends for x, gain and bias: stage(), which has few registers to wait with, finds them in the first-level cache.
-  __device__ __forceinline__ void fetch() const {
-    const int64_t k = a_.k;
-    touch(row(), k * a_.x.element_bytes, thread(), kThreads);
-    touch(a_.gain.vector.data, k * size_of(a_.gain.vector), int(threadIdx.x), kGpuThreads);
-    touch(a_.bias.data, k * size_of(a_.bias), int(threadIdx.x), kGpuThreads);
-  }
-
   // Columns [begin, end), and zeros up to `padded` columns. The first call finds the moments. All threads take part;
   // what they stored is there for all after the next barrier.
   __device__ __forceinline__ void stage(int begin, int end, int padded) {
@@ -61,13 +53,17 @@ class Normalised {
       constexpr int kWidth = decltype(width)::value;
       if (!is_known_) find_moments<kWidth>(load);
       is_known_ = true;
-      stage_columns<kWidth>(load, begin, end, padded);
+      stage_columns<kWidth>(load, begin, end);
     };
-    const std::byte* const x = row();
+    const std::byte* const x = a_.x.at(a_.first + min(warp() % kRows, a_.rows - 1), 0);
     const auto typed = [&]<class X>(X) {
       by(Width<kNormWide>{}, TypedVector<X, kNormWide>{reinterpret_cast<const X*>(x), 0});
     };
-    if (!a_.is_wide) return by(Width<1>{}, [&](int c) { return AnyVector{x, a_.x.dtype}.template load<1>(c); });
+    if (!a_.is_wide) {
+      stage_gain<1>(begin, end, padded);
+      return by(Width<1>{}, [&](int c) { return AnyVector{x, a_.x.dtype}.template load<1>(c); });
+    }
+    stage_gain<kNormWide>(begin, end, padded);
     if (a_.x.dtype == TC_DTYPE_F32) return typed(float{});
     a_.x.dtype == TC_DTYPE_BF16 ? typed(bf16{}) : typed(f16{});
   }
@@ -76,22 +72,6 @@ class Normalised {
   static constexpr int kThreads = kGpuThreads / kRows;  // that serve a row
   static __device__ __forceinline__ int warp() { return int(threadIdx.x) / kGpuWarp; }
   static __device__ __forceinline__ int thread() { return warp() / kRows * kGpuWarp + int(threadIdx.x) % kGpuWarp; }
-  __device__ __forceinline__ const std::byte* row() const {
-    return a_.x.at(a_.first + min(warp() % kRows, a_.rows - 1), 0);
-  }
-  static __device__ __forceinline__ int size_of(const AnyVector& v) {
-    return !v.data ? 0 : v.dtype == TC_DTYPE_F32 ? 4 : 2;
-  }
-  // A load of every cache line, by `threads` threads; nobody waits for what it gives.
-  static __device__ __forceinline__ void touch(const void* memory, int64_t bytes, int thread, int threads) {
-    constexpr int kLine = 128;
-#pragma unroll 1
-    for (int64_t at = int64_t(thread) * kLine; at < bytes; at += int64_t(threads) * kLine) {
-      [[maybe_unused]] uint32_t nothing;
-      asm volatile("ld.global.ca.u8 %0, [%1];" : "=r"(nothing) : "l"(static_cast<const std::byte*>(memory) + at));
-    }
-  }
-
   // Over the threads of a row, which all get the same bits.
   static __device__ __forceinline__ void sum_row(float (&x)[2]) {
     __shared__ float warps[2][kGpuWarps];
@@ -131,34 +111,62 @@ class Normalised {
     }
   }
 
+  // The gain, where v will stand: its loads wait for nothing, and each thread has what it needs.
+  template <int N>
+  __device__ __forceinline__ void stage_gain(int begin, int end, int padded) {
+    a_.gain.template visit<N>([&](const auto& gain) {
+#pragma unroll 4
+      for (int c = thread() * N; c < padded; c += kThreads * N)
+        put(c, begin + c < end ? gain(begin + c) : floats<N>([](int) { return 0.0f; }));
+    });
+  }
+
   template <int N, class Load>
-  __device__ __forceinline__ void stage_columns(const Load& load, int begin, int end, int padded) {
-    float* const row = v_ + warp() % kRows * stride_;
-    Gain gains = a_.gain;
-    AnyVector biases = a_.bias;
-    // Else the compiler keeps these in registers through the loop over parts, once for every kind of load.
-    asm volatile("" : "+l"(gains.vector.data), "+l"(biases.data));
-    for (int c = thread() * N; c < padded; c += kThreads * N) {
-      auto v = floats<N>([](int) { return 0.0f; });
-      if (begin + c < end) {
-        const auto gain = gains.template load<N>(begin + c);
-        auto bias = v;
-        if (biases.data) bias = biases.template load<N>(begin + c);
-        const auto x = load(begin + c);
-        v = floats<N>(
-            [&](int j) { return fmaf((x[j] - moments_.near - moments_.rest) * moments_.rstd, gain[j], bias[j]); });
-      }
-      constexpr int kPart = N < 4 ? N : 4;
-#pragma unroll
-      for (int i = 0; i < N; i += kPart)
-        Pack<float, kPart>::from(floats<kPart>([&](int j) { return v[i + j]; })).store(row + place_of(c + i));
+  __device__ __forceinline__ void stage_columns(const Load& load, int begin, int end) {
+#pragma unroll 4
+    for (int c = thread() * N; c < end - begin; c += kThreads * N) {
+      const auto x = load(begin + c), gain = get<N>(c);
+      put(c, floats<N>([&](int j) { return (x[j] - moments_.near - moments_.rest) * moments_.rstd * gain[j]; }));
+    }
+    if (!a_.bias.data) return;
+    for (int c = thread() * N; c < end - begin; c += kThreads * N) {
+      auto v = get<N>(c);
+      add_to(v, a_.bias.template load<N>(begin + c));
+      put(c, v);
     }
   }
 
-  static __device__ __forceinline__ int place_of(int c) {
-    if constexpr (!kPaired) return c;
-    const int four = c / 4, step = four / (2 * kGpuWarp), lane = four / 2 % kGpuWarp;
-    return ((step * 2 + four % 2) * kGpuWarp + lane) * 4 + c % 4;
+  template <int N>
+  __device__ __forceinline__ void put(int c, const Floats<N>& v) const {
+    if constexpr (N == 1) {
+      row_of_v()[place_of(c / 4) * 4 + c % 4] = v[0];
+    } else {
+#pragma unroll
+      for (int i = 0; i < N / 4; ++i)
+        reinterpret_cast<float4*>(row_of_v())[place_of(c / 4 + i)] =
+            make_float4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]);
+    }
+  }
+  template <int N>
+  __device__ __forceinline__ Floats<N> get(int c) const {
+    Floats<N> v;
+    if constexpr (N == 1) {
+      v[0] = row_of_v()[place_of(c / 4) * 4 + c % 4];
+    } else {
+#pragma unroll
+      for (int i = 0; i < N / 4; ++i) {
+        const float4 four = reinterpret_cast<const float4*>(row_of_v())[place_of(c / 4 + i)];
+        v[4 * i] = four.x, v[4 * i + 1] = four.y, v[4 * i + 2] = four.z, v[4 * i + 3] = four.w;
+      }
+    }
+    return v;
+  }
+  __device__ __forceinline__ float* row_of_v() const { return v_ + warp() % kRows * stride_; }
+  // Where four columns stand, counted in fours.
+  static __device__ __forceinline__ int place_of(int four) {
+    if constexpr (!kPaired) return four;
+    const unsigned pair = unsigned(four) / 2, step = pair / kGpuWarp, lane = pair % kGpuWarp;
+    return int((step * 2 + unsigned(four) % 2) * kGpuWarp + lane);
   }
 
   const GpuNorm& a_;

@@ -1,6 +1,7 @@
 // W [k, n]: sums over k of strips of columns, a strip by a block or by a cluster of blocks.
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/launch.h"
+#include "traincore/cuda/overlap.cuh"
 #include "traincore/ops/norm_gemv/plan.h"
 // After plan.h.
 #include "traincore/ops/norm_gemv/cuda_gemv.cuh"
@@ -41,6 +42,14 @@ class Column {
     for (int r = 0; r < kGpuLoads; ++r)
       to[r] = row_ + r < end_ ? Pack<T, kVec>::load_once(next_ + r * stride_) : Pack<T, kVec>{};
     row_ += step_, next_ += step_ * stride_;
+  }
+  // What the first loads will be, as far as the second-level cache: a thread for every row.
+  __device__ __forceinline__ void send_for(const StripsArgs& a, int stages) const {
+    const int64_t columns = min(int64_t(a.lanes) * kVec, a.gemv.matrices[matrix].outputs - first);
+    const int rows = kVec > 1 && lane == 0 ? stages * kGpuLoads : 0;
+    for (int i = 0; i < rows; ++i)
+      if (const int64_t row = i / kGpuLoads * step_ + i % kGpuLoads; row_ + row < end_)
+        cuda::send_for(next_ + row * stride_, int(columns * sizeof(T)));
   }
 
  private:
@@ -134,17 +143,20 @@ __global__ void __launch_bounds__(kGpuThreads, 1) strips_kernel(const StripsArgs
   Floats<kVec> sums[kRows] = {};
   const int first = int(blockIdx.x % unsigned(a.cluster)) * a.share, last = min(first + a.share, a.gemv.norm.k);
   const int step = a.slots * kGpuLoads;
-  normalised.fetch();
   for (int begin = first; begin < last; begin += a.part) {
     const int end = min(begin + a.part, last);
     const int steps = (end - begin + step * kStages - 1) / (step * kStages) * kStages;
     column.start(a, begin, end);
+    column.send_for(a, kStages);
+    if (begin == first)
+      wait_for_stream();
+    else
+      __syncthreads();  // everyone is done with the part before
+    normalised.stage(begin, end, steps * step);
+    __syncthreads();
     Loads<T, kVec> ring[kStages];
 #pragma unroll
     for (int d = 0; d < kStages; ++d) column.load(ring[d]);
-    if (begin > first) __syncthreads();  // everyone is done with the part before
-    normalised.stage(begin, end, steps * step);
-    __syncthreads();
     if (column.slot >= a.slots) continue;
     const float* const mine = v + column.slot * kGpuLoads;
     for (int s = 0; s < steps; s += kStages)
@@ -161,8 +173,8 @@ __global__ void __launch_bounds__(kGpuThreads, 1) strips_kernel(const StripsArgs
 template <class T, int kVec>
 void launch_strips(const StripsArgs& args, const StripsPlan& plan, const tc_exec& exec) {
   const auto by_rows = [&]<auto kRows>() {
-    launch<strips_kernel<T, kVec, kRows>>("norm_gemv_strips", {plan.blocks, kGpuThreads, plan.cluster, plan.shared},
-                                          exec, args);
+    launch<strips_kernel<T, kVec, kRows>>(
+        "norm_gemv_strips", {plan.blocks, kGpuThreads, plan.cluster, plan.shared, plan.overlaps}, exec, args);
   };
   const int rows = gpu_rows(args.gemv.norm.rows, kVec);
   if constexpr (kVec == 1)

@@ -12,6 +12,8 @@ namespace {
 constexpr int64_t kMostShared = 128 << 10;
 constexpr int64_t kFixedShared = 4 << 10;  // what the kernels have beside it
 
+constexpr int32_t kHopper = 90;  // clusters of blocks; kernels that overlap
+
 int64_t cut(int64_t total, int64_t piece) { return (total + piece - 1) / piece; }
 int64_t round_up(int64_t n, int64_t multiple) { return cut(n, multiple) * multiple; }
 
@@ -71,6 +73,7 @@ DotsPlan plan_dots(const GpuProduct& p, const cuda::DeviceInfo& device) {
   const int64_t outputs = std::accumulate(p.outputs.begin(), p.outputs.end(), int64_t{0});
   const int64_t step = int64_t{gpu_stages(rows)} * kGpuWarp * p.width;
   DotsPlan plan{};
+  plan.overlaps = device.sm >= kHopper;
   plan.blocks = std::min<int64_t>(outputs, device.multiprocessors);
   plan.part = part_of(p.k, step, rows, shared_for_v(device));
   plan.parts = cut(p.k, plan.part);
@@ -83,8 +86,9 @@ StripsPlan plan_strips(const GpuProduct& p, const cuda::DeviceInfo& device) {
   constexpr int64_t kShortestShare = 256;
   const int rows = gpu_rows(p.rows, p.width);
   StripsPlan plan{};
+  plan.overlaps = device.sm >= kHopper;
   for (int32_t cluster = 1; cluster <= 8; cluster *= 2) {
-    if (cluster > 1 && (device.sm < 90 || p.k < cluster * kShortestShare || plan.lanes >= kWideStrip)) break;
+    if (cluster > 1 && (device.sm < kHopper || p.k < cluster * kShortestShare || plan.lanes >= kWideStrip)) break;
     plan.cluster = cluster;
     plan.lanes = lanes_for(p, std::max(1, device.multiprocessors / cluster));
   }

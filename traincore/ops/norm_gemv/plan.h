@@ -98,6 +98,7 @@ struct DotsPlan {
   int64_t blocks;
   int64_t part, parts;
   size_t shared;  // bytes a block
+  bool overlaps;  // with the kernel ahead of it on the stream
 };
 DotsPlan plan_dots(const GpuProduct& product, const cuda::DeviceInfo& device);
 
@@ -108,6 +109,7 @@ struct StripsPlan {
   int32_t cluster, lanes;
   int64_t share, part;  // of k: a block's, and what of its v stands in shared memory at once
   size_t shared;
+  bool overlaps;
   int slots() const { return kGpuThreads / lanes; }
 };
 StripsPlan plan_strips(const GpuProduct& product, const cuda::DeviceInfo& device);

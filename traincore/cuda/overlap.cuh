@@ -1,0 +1,24 @@
+// Device code: a kernel that may start while the one ahead of it on the stream still runs, Grid::overlaps. Below sm_90 it
+// never does.
+#pragma once
+
+namespace tc::cuda {
+
+// Sends for `bytes` bytes as far as the second-level cache; p and bytes are multiples of 16. Allowed before
+// wait_for_stream(): what the kernel ahead may still write goes through that cache too.
+__device__ __forceinline__ void send_for([[maybe_unused]] const void* p, [[maybe_unused]] int bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
+#endif
+}
+
+// Until all that was enqueued before this kernel has ended and can be seen; from then on the next one may start likewise.
+// Every thread calls it before it reads or writes memory.
+__device__ __forceinline__ void wait_for_stream() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+}  // namespace tc::cuda
