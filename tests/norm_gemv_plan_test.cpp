@@ -18,7 +18,7 @@ template <class F>
 void for_each_product(F&& f) {
   for (const auto& [word, device] : cuda::kKnownDevices)
     for (const int64_t rows : {1, 3, 8})
-      for (const int64_t k : {1, 96, 1001, 4096, 8192, 14336, 262144})
+      for (const int64_t k : {1, 96, 1001, 1032, 4096, 8192, 14336, 262144})
         for (const int64_t n : {1, 65, 1024, 8192, 14336, 128256, 1 << 20})
           for (const int32_t width : {1, 4, 8}) {
             SCOPED_TRACE(fmt::format("{} rows={} k={} n={} width={}", word, rows, k, n, width));
@@ -50,6 +50,7 @@ TEST(NormGemvPlan, StripsTakeEveryColumnAndAllOfK) {
     EXPECT_GE(plan.share * plan.cluster, p.k);
     EXPECT_LT(plan.share * (plan.cluster - 1), p.k) << "every block has a share";
     EXPECT_EQ(plan.part % (gpu_stages(rows) * kGpuLoads * plan.slots()), 0) << "whole turns of the ring";
+    EXPECT_EQ(plan.share % kGpuNormWide, 0) << "x is aligned where a share begins";
     EXPECT_EQ(plan.lanes % 4, 0) << "v is aligned behind the sums";
     EXPECT_GE(plan.slots(), 1);
     const int64_t sums = int64_t{rows} * plan.lanes * p.width;

@@ -49,6 +49,7 @@ void add_sizes(std::vector<Case>& all, Effort effort) {
   for (const bool transposed : {false, true}) {
     all.push_back(product(TC_NORM_LAYER, 1, 600, 5001, transposed));
     all.push_back(product(TC_NORM_RMS, 5, 1030, 1700, transposed));
+    all.push_back(product(TC_NORM_LAYER, 2, 1032, 1704, transposed));
     all.push_back(product(TC_NORM_RMS, 3, 40, 0, transposed));
   }
 }

@@ -22,7 +22,7 @@ GpuNorm norm_of(const Args& a) {
           static_cast<int32_t>(k),
           static_cast<float>(a.eps),
           a.norm == TC_NORM_LAYER,
-          cuda::fits_vectors(a.x) && k % kNormWide == 0 && is_aligned(a.weight) && is_aligned(a.bias)};
+          cuda::fits_vectors(a.x) && k % kGpuNormWide == 0 && is_aligned(a.weight) && is_aligned(a.bias)};
 }
 
 // The sums of several parts of k, for one launch at a time.

@@ -13,9 +13,8 @@ struct GpuNorm {
   int64_t first;  // row of x, of `rows` that this launch serves
   int32_t rows, k;
   float eps;
-  bool is_centred, is_wide;  // wide: kNormWide elements of x, gain and bias at a time
+  bool is_centred, is_wide;  // wide: kGpuNormWide elements of x, gain and bias at a time
 };
-inline constexpr int kNormWide = 8;
 
 struct GpuMatrix {
   const void* w;
@@ -57,13 +56,13 @@ class Normalised {
     };
     const std::byte* const x = a_.x.at(a_.first + min(warp() % kRows, a_.rows - 1), 0);
     const auto typed = [&]<class X>(X) {
-      by(Width<kNormWide>{}, TypedVector<X, kNormWide>{reinterpret_cast<const X*>(x), 0});
+      by(Width<kGpuNormWide>{}, TypedVector<X, kGpuNormWide>{reinterpret_cast<const X*>(x), 0});
     };
     if (!a_.is_wide) {
       stage_gain<1>(begin, end, padded);
       return by(Width<1>{}, [&](int c) { return AnyVector{x, a_.x.dtype}.template load<1>(c); });
     }
-    stage_gain<kNormWide>(begin, end, padded);
+    stage_gain<kGpuNormWide>(begin, end, padded);
     if (a_.x.dtype == TC_DTYPE_F32) return typed(float{});
     a_.x.dtype == TC_DTYPE_BF16 ? typed(bf16{}) : typed(f16{});
   }

@@ -93,7 +93,7 @@ StripsPlan plan_strips(const GpuProduct& p, const cuda::DeviceInfo& device) {
     plan.lanes = lanes_for(p, std::max(1, device.multiprocessors / cluster));
   }
   plan.blocks = strips_in(p, plan.lanes) * plan.cluster;
-  plan.share = round_up(cut(p.k, plan.cluster), kGpuLoads);
+  plan.share = round_up(cut(p.k, plan.cluster), kGpuNormWide);
   const int64_t step = int64_t{gpu_stages(rows)} * kGpuLoads * plan.slots();
   const int64_t columns = int64_t{plan.lanes} * p.width, at_once = std::min(rows, kGpuRowsAtOnce);
   const int64_t sums = rows * columns * static_cast<int64_t>(sizeof(float));

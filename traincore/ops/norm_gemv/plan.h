@@ -78,6 +78,8 @@ inline constexpr int kGpuLoads = 4;
 constexpr int gpu_stages(int rows) { return rows == 8 ? 2 : 4; }
 inline constexpr int kGpuRowsAtOnce = 2;  // whose sums the threads of a strip add up together
 
+inline constexpr int kGpuNormWide = 8;  // columns of x, weight and bias that are read together where all of them fit
+
 // What one launch multiplies by: matrices of one dtype, read `width` elements at a time.
 struct GpuProduct {
   int64_t rows, k;
