@@ -19,7 +19,7 @@ using testing::Outcome;
 
 struct CheckFlags {
   std::vector<std::string> ops;
-  std::string device = "cpu";
+  std::string device = "cpu", only;
   std::vector<std::string> dtypes;
   bool quick = false, full = false, json = false;
   bool numbers = false, grad = false, determinism = false, batch_invariance = false, mutants = false, refusals = false,
@@ -117,6 +117,11 @@ CheckOptions options_of(const CheckFlags& flags) {
   if (options.device == TC_CPU && (flags.capture || flags.large))
     fail(TC_ERR_INVALID_ARG, "check: --capture and --large are for a GPU; add --device cuda");
   if (!flags.dtypes.empty()) options.dtypes = select_dtypes("check", flags.dtypes);
+  if (!flags.only.empty() && (flags.grad || flags.mutants || flags.refusals || flags.large || flags.all))
+    fail(TC_ERR_INVALID_ARG,
+         "check: --only chooses among the cases of --numbers, --capture, --determinism and "
+         "--batch-invariance, not of other modes");
+  options.only = flags.only;
   return options;
 }
 
@@ -152,6 +157,7 @@ void run_check(const CheckFlags& flags) {
     mode("determinism", flags.determinism, testing::check_determinism);
     mode("batch-invariance", flags.batch_invariance, testing::check_batch_invariance);
   }
+  require(flags.only.empty() || tally.total() > 0, "check: there is nothing to check: no case contains {}", flags.only);
   if (flags.json)
     print_json(tally.json());
   else
@@ -170,6 +176,7 @@ void add_check(Command& tool) {
   command.words("op", flags->ops, "ops to check (default: all)");
   command.text("--device", flags->device, "cpu, cuda, cuda:1, ...");
   command.list("--dtype", flags->dtypes, "f32, bf16, f16 (default: all three)");
+  command.text("--only", flags->only, "only cases whose shape, as printed, contains this");
   command.flag("--quick", flags->quick, "few small cases, for sanitizers and CI");
   command.flag("--full", flags->full, "up to 2^26 elements a case");
   command.flag("--numbers", flags->numbers, "errors against the oracle (the default if no mode is named)");

@@ -164,6 +164,8 @@ class Tool(unittest.TestCase):
         for mode in ("--capture", "--large"):
             self.refuse("add --device cuda", "check", "rmsnorm", mode)
         self.refuse("no case contains no_such_case", "bench", "fill", "--only", "no_such_case")
+        self.refuse("no case contains no_such_case", "check", "fill", "--quick", "--only", "no_such_case")
+        self.refuse("not of other modes", "check", "fill", "--only", "rows=3", "--all")
 
     def test_output_that_cannot_be_written_is_no_success(self):
         for arguments in (("ops", "--json"), ("env",), ("check", "fill", "--quick")):

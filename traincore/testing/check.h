@@ -19,6 +19,7 @@ struct CheckOptions {
   Effort effort = Effort::normal;
   std::vector<int32_t> dtypes = {TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16};
   int32_t device = TC_CPU;
+  std::string only;       // cases whose shape, as printed, contains this; empty: all
   bool captured = false;  // on a GPU: the call is captured into a graph, which is replayed with the case's inputs
   std::function<void(int64_t done, int64_t total)> progress;
 };
@@ -42,7 +43,9 @@ TC_TOOL_API void check_refusals(const OpCases& op, const CheckOptions& options, 
 TC_TOOL_API const OpCases* find_op(std::string_view name);  // NULL if there is none
 const Pass& find_pass(std::string_view op, std::string_view pass);
 
-// Shared by the modes. A runner makes the outputs of a problem; on failure tc_last_error() says why.
+// Shared by the modes. The op's cases that the options ask for.
+std::vector<Case> cases_of(const OpCases& op, const CheckOptions& options);
+// A runner makes the outputs of a problem; on failure tc_last_error() says why.
 using Runner = std::function<tc_status_t(Problem& problem, const tc_exec& exec)>;
 Runner kernel_runner(const Pass& pass, const CheckOptions& options);
 // Why the device serves no such case, one sentence; empty if it does.

@@ -73,7 +73,7 @@ bool leads_with(const Field& f, std::string_view rows) {
 void check_determinism(const OpCases& op, const CheckOptions& options, const Report& report) {
   for (const PassCases& cases : op.passes)
     for (const int32_t dtype : options.dtypes)
-      for (const Case& c : op.list(options.effort)) {
+      for (const Case& c : cases_of(op, options)) {
         const Pass& pass = find_pass(op.name, cases.pass);
         Outcome o = outcome_of(op, cases, "determinism", dtype, options.device, c);
         if (o.refusal = refusal_of(pass, c, dtype, options); !o.refusal.empty()) {
@@ -133,7 +133,7 @@ void check_batch_invariance(const OpCases& op, const CheckOptions& options, cons
     const std::string_view rows = row_dimension(pass);
     if (!(pass.offers & kBatchInvariant) || rows.empty()) continue;
     for (const int32_t dtype : options.dtypes)
-      for (const Case& c : op.list(options.effort)) {
+      for (const Case& c : cases_of(op, options)) {
         const auto found = c.dims.find(rows);
         if (found == c.dims.end() || found->second.size() != 1 || found->second[0] < 2) continue;
         Outcome o = outcome_of(op, cases, "batch-invariance", dtype, options.device, c);

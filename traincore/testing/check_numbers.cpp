@@ -103,8 +103,14 @@ void run_numbers(const OpCases& op, const PassCases& cases, const Case& c, int32
   });
 }
 
+std::vector<Case> cases_of(const OpCases& op, const CheckOptions& options) {
+  std::vector<Case> list = op.list(options.effort);
+  std::erase_if(list, [&](const Case& c) { return c.text().find(options.only) == std::string::npos; });
+  return list;
+}
+
 void check_numbers(const OpCases& op, const CheckOptions& options, const Report& report) {
-  const std::vector<Case> list = op.list(options.effort);
+  const std::vector<Case> list = cases_of(op, options);
   const auto total = static_cast<int64_t>(list.size() * options.dtypes.size() * op.passes.size());
   int64_t done = 0;
   for (const PassCases& pass : op.passes)
