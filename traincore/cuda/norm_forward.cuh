@@ -91,8 +91,8 @@ class HeldBias {
  public:
   static constexpr int kVec = Tile::template kVec<T>;
   __device__ __forceinline__ HeldBias(const Columns<Tile, T>& columns, const AnyVector& bias) {
-    columns.each([&](int c, int i) {
-      bias_[i] = bias.data ? bias.template load<kVec>(c) : floats<kVec>([](int) { return 0.0f; });
+    columns.all([&](int c, int i) {
+      bias_[i] = bias.data && c < columns.cols ? bias.template load<kVec>(c) : floats<kVec>([](int) { return 0.0f; });
     });
   }
   __device__ __forceinline__ Floats<kVec> scaled(const Floats<kVec>& x, const Floats<kVec>& gain, int, int i) const {

@@ -233,13 +233,15 @@ __device__ __forceinline__ void for_rows_ahead(const typename Tile::Group& group
   }
 }
 
-// This thread's part of a norm's gain, in f32, for as many rows as the block works on.
+// This thread's part of a norm's gain, in f32, for as many rows as the block works on; past the end of the row it is 0.
 template <class Tile, class T>
 class HeldGain {
  public:
   static constexpr int kVec = Tile::template kVec<T>;
   __device__ __forceinline__ HeldGain(const Columns<Tile, T>& columns, const Gain& gain) {
-    columns.each([&](int c, int v) { gain_[v] = gain.template load<kVec>(c); });
+    columns.all([&](int c, int v) {
+      gain_[v] = c < columns.cols ? gain.template load<kVec>(c) : floats<kVec>([](int) { return 0.0f; });
+    });
   }
   __device__ __forceinline__ const Floats<kVec>& operator()(int v) const { return gain_[v]; }
 
