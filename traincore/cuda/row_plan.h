@@ -55,8 +55,8 @@ struct AheadPlan {
   int64_t groups;  // of blocks: they take all rows in turn
   int32_t shared;  // bytes a block
 };
-// None where no 16-byte access fits, dtypes differ, a row takes more blocks than a cluster has, or the device has too little shared memory.
-// `values`: that the warps of a row tell each other.
+// None where no 16-byte access fits, dtypes differ, a row takes more blocks than a cluster has, or the device has too
+// little shared memory. `values`: that the warps of a row tell each other.
 std::optional<AheadPlan> plan_ahead(const RowShape& shape, const AheadShape& kernel, int tensors, int values,
                                     const DeviceInfo& device);
 
@@ -78,8 +78,9 @@ ColumnPlan plan_columns(const RowShape& shape);
 [[noreturn]] void too_wide(int64_t cols);  // KERNEL_NOT_FOUND: inside a row offsets have 32 bits
 // KERNEL_NOT_FOUND where TC_STRICT is asked of a kernel whose exponentials of 16-bit storage are ex2.approx.
 void require_exact_exponentials(const char* pass, int32_t dtype, const tc_exec& exec);
-// A backward pass over dy, x and maybe a residual and more, with `sums` sums over rows: rows and sums in one kernel, which keeps its part of the sums in registers,
-// where rows can be taken ahead; else in two. How many parts there are depends on the shape alone.
+// A backward pass over dy, x and maybe a residual and more, with `sums` sums over rows: rows and sums in one kernel, which
+// keeps its part of the sums in registers, where the device can take rows of that shape ahead; else in two. How many parts
+// there are depends on which of the two it is, and on the shape, but on nothing else of the device.
 struct SlabbedPlan {
   std::optional<AheadPlan> ahead;
   RowPlan rows;

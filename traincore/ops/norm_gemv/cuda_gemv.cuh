@@ -179,4 +179,13 @@ class Normalised {
 template <class T, int kVec>
 using Loads = Pack<T, kVec>[kGpuLoads];
 
+// body.operator()<kRows>() for so many rows of v as the kernels of that width have.
+template <int kVec, class F>
+void with_gpu_rows(int64_t rows, F&& body) {
+  if constexpr (kVec == 1)
+    with_value<1, 8>("rows", gpu_rows(rows, kVec), body);
+  else
+    with_value<1, 4, 8>("rows", gpu_rows(rows, kVec), body);
+}
+
 }  // namespace tc::ops::norm_gemv

@@ -172,15 +172,11 @@ __global__ void __launch_bounds__(kGpuThreads, 1) strips_kernel(const StripsArgs
 
 template <class T, int kVec>
 void launch_strips(const StripsArgs& args, const StripsPlan& plan, const tc_exec& exec) {
-  const auto by_rows = [&]<auto kRows>() {
-    launch<strips_kernel<T, kVec, kRows>>(
-        "norm_gemv_strips", {plan.blocks, kGpuThreads, plan.cluster, plan.shared, plan.overlaps}, exec, args);
-  };
-  const int rows = gpu_rows(args.gemv.norm.rows, kVec);
-  if constexpr (kVec == 1)
-    with_value<1, 8>("rows", rows, by_rows);
-  else
-    with_value<1, 4, 8>("rows", rows, by_rows);
+  with_gpu_rows<kVec>(
+      args.gemv.norm.rows, [&]<auto kRows>() {
+        launch<strips_kernel<T, kVec, kRows>>(
+            "norm_gemv_strips", {plan.blocks, kGpuThreads, plan.cluster, plan.shared, plan.overlaps}, exec, args);
+      });
 }
 
 }  // namespace
