@@ -1,5 +1,6 @@
 // traincore check: every op against its f64 oracle, on the user's own machine.
 #include <fmt/core.h>
+#include <malloc.h>
 
 #include <nlohmann/json.hpp>
 #include <set>
@@ -125,7 +126,17 @@ CheckOptions options_of(const CheckFlags& flags) {
   return options;
 }
 
+// Tensors of tens of megabytes come and go by the thousand. glibc would map each anew and fault it in page by page,
+// which takes a third of the time of a check; freed memory that stays is used again.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+#endif
+}
+
 void run_check(const CheckFlags& flags) {
+  keep_freed_memory();
   CheckOptions options = options_of(flags);
   Tally tally;
   const auto report = [&](const Outcome& o) { tally.add(o); };

@@ -21,11 +21,7 @@ void fill(const Pass& pass, const Case& c, const Field& f, const std::string& ke
   std::vector<double> values(
       static_cast<size_t>(is_float(t.dtype) ? std::min(element_count(t), kPeriod) : element_count(t)));
   for (size_t i = 0; i < values.size(); ++i) values[i] = draw(c, random, static_cast<int64_t>(i));
-  size_t next = 0;
-  for_each_element(t, [&](void* p, int64_t) {
-    set(p, t.dtype, values[next]);
-    if (++next == values.size()) next = 0;
-  });
+  write_all(t, values);
 }
 
 void fill_inputs(const Case& c, const Problem& problem) {

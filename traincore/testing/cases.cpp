@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <tuple>
 
 #include "traincore/core/fail.h"
 
@@ -10,10 +11,16 @@ namespace tc::testing {
 
 double Random::uniform() { return uniform01(philox_(counter_++).x); }
 
-double Random::normal() {
+void Random::draw_normals() {
   const Words4 w = philox_(counter_++);
-  const double radius = std::sqrt(-2 * std::log(static_cast<double>(uniform01(w.x))));
-  return radius * std::cos(2 * std::numbers::pi * static_cast<double>(uniform01(w.y)));
+  const auto pair = [](uint32_t length, uint32_t direction) {
+    const float radius = std::sqrt(-2 * std::log(uniform01(length)));
+    const float angle = 2 * std::numbers::pi_v<float> * uniform01(direction);
+    return std::pair(radius * std::cos(angle), radius * std::sin(angle));
+  };
+  std::tie(normals_[0], normals_[1]) = pair(w.x, w.y);
+  std::tie(normals_[2], normals_[3]) = pair(w.z, w.w);
+  next_normal_ = 0;
 }
 
 int64_t Random::below(int64_t n) {

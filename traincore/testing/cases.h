@@ -3,6 +3,7 @@
 // schema of each pass takes from it what it knows. Fields of the same name hold the same values in both passes; a
 // backward input that is a forward output comes from the forward oracle; d<output> is a random cotangent.
 #pragma once
+#include <array>
 #include <functional>
 #include <map>
 #include <set>
@@ -17,17 +18,25 @@ namespace tc::testing {
 
 enum class Effort { quick, normal, full };
 
-// A reproducible stream of random numbers: the same for the same (case, field).
+// A reproducible stream of random numbers: the same for the same (case, field). Every block of four words makes one
+// uniform number, one integer, or the next four normal ones (as f32 knows them: Box and Muller, two pairs).
 class Random {
  public:
   explicit Random(uint64_t seed) : philox_{seed} {}
   double uniform();  // (0, 1)
-  double normal();
+  double normal() {
+    if (next_normal_ == normals_.size()) draw_normals();
+    return normals_[next_normal_++];
+  }
   int64_t below(int64_t n);  // 0 .. n-1
 
  private:
+  void draw_normals();
+
   Philox philox_;
   uint64_t counter_ = 0;
+  std::array<float, 4> normals_;
+  size_t next_normal_ = 4;
 };
 
 struct Case;

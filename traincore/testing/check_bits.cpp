@@ -42,7 +42,7 @@ Values run_once(const Pass& pass, const Case& c, int32_t dtype, int32_t device, 
     exec.workspace_bytes = scratch.bytes;
   }
   if (call(pass, p.args(), &exec) != TC_OK) message = tc_last_error();
-  for (size_t i = 0; i < scratch.bytes; ++i) scratch.memory.accept(scratch.memory.data() + i, 1);
+  scratch.memory.accept(scratch.memory.data(), scratch.bytes);
   if (!scratch.memory.unchanged()) message = "bytes around the workspace were written";
   return p.outputs();
 }

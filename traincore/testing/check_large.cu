@@ -41,7 +41,8 @@ std::vector<double> gather(const tc_tensor& t, const std::byte* device, bool lea
   std::vector<double> values;
   for (const int64_t row : leads ? sample : whole) {
     require_ok(cudaMemcpy(bytes.data(), device + row * width * size, bytes.size(), cudaMemcpyDeviceToHost), "sample");
-    for (int64_t i = 0; i < width; ++i) values.push_back(get(bytes.data() + i * size, t.dtype));
+    const std::vector<double> read = read_all(tc_tensor_dense(bytes.data(), t.dtype, 1, &width));
+    values.insert(values.end(), read.begin(), read.end());
   }
   return values;
 }

@@ -27,7 +27,9 @@ void fill_memory(const Pass& pass, const Case& c, const Field& f, const std::str
   const bool repeats = is_float(t.dtype) || t.dtype == TC_DTYPE_I16;  // not what may be an index
   const int64_t all = int64_t(bytes / size), count = repeats ? std::min(all, kPeriod) : all;
   std::vector<std::byte> pattern(size_t(count) * size);
-  for (int64_t i = 0; i < count; ++i) set(pattern.data() + size_t(i) * size, t.dtype, draw(c, random, i));
+  std::vector<double> values(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) values[size_t(i)] = draw(c, random, i);
+  write_all(tc_tensor_dense(pattern.data(), t.dtype, 1, &count), values);
   require_ok(cudaMemcpy(to, pattern.data(), pattern.size(), cudaMemcpyHostToDevice), "fill");
   for (size_t done = pattern.size(); done < bytes; done *= 2)
     require_ok(cudaMemcpy(to + done, to, std::min(done, bytes - done), cudaMemcpyDeviceToDevice), "fill");

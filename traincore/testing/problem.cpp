@@ -211,10 +211,21 @@ bool Problem::unchanged() const {
   return std::all_of(tensors_.begin(), tensors_.end(), [](const Tensor& t) { return t.buffer->unchanged(); });
 }
 
+namespace {
+
+void accept_elements(GuardedBuffer& buffer, const tc_tensor& t) {
+  const size_t size = tc_dtype_size(t.dtype);
+  for_each_row(t, [&](const std::byte* p, int64_t count, int64_t step) {
+    if (step == static_cast<int64_t>(size)) return buffer.accept(p, static_cast<size_t>(count) * size);
+    for (int64_t i = 0; i < count; ++i) buffer.accept(p + i * step, size);
+  });
+}
+
+}  // namespace
+
 std::string Problem::written_out_of_place() {
   for (Tensor& t : tensors_)
-    if (t.field->is_written())
-      for_each_element(t.view, [&](const void* p, int64_t) { t.buffer->accept(p, tc_dtype_size(t.view.dtype)); });
+    if (t.field->is_written()) accept_elements(*t.buffer, t.view);
   for (Tensor& t : tensors_)
     if (!t.buffer->unchanged())
       return fmt::format("bytes of {}, or around it, were written that are not an output's", t.key);
@@ -237,16 +248,21 @@ Case with_saved(const Case& c, const Pass& forward, const Problem& backward) {
   return full;
 }
 
-Values random_inputs(const Pass& pass, const Case& c, int32_t storage_dtype) {
-  const Problem shapes(pass, c, storage_dtype, Reals::storage);
+Values random_inputs(const Pass& pass, const Case& c, int32_t storage_dtype, const Values& known) {
+  const Problem shapes(pass, c, storage_dtype, Reals::storage, Memory::reserved);
   Values all;
   shapes.for_each([&](const Field& f, const std::string& key, const tc_tensor& t) {
     if (!shapes.reads(f)) return;
+    std::vector<double>& list = all[key];
+    if (const auto found = known.find(key); found != known.end()) {
+      list = found->second;
+      for (double& value : list) value = rounded(value, t.dtype);
+      return;
+    }
     Random random(name_hash(key));
     const Fill fill = fill_of(pass, c, f, t.dtype);
     const auto layout = c.layouts.find(f.name);
     const bool repeated = layout != c.layouts.end() && layout->second == Layout::expanded;
-    auto& list = all[key];
     list.resize(static_cast<size_t>(element_count(t)));
     const int64_t period = !repeated ? element_count(t) : t.rank > 1 ? t.shape[t.rank - 1] : 1;
     for (int64_t i = 0; i < element_count(t); ++i)

@@ -100,7 +100,7 @@ Fill fill_of(const Pass& pass, const Case& c, const Field& f, int32_t dtype);
 // The case, with every output of `forward` asked for that this backward problem reads.
 Case with_saved(const Case& c, const Pass& forward, const Problem& backward);
 // The random inputs of a pass, rounded to the dtypes they will be stored in. Equal names hold equal values in every
-// pass.
-Values random_inputs(const Pass& pass, const Case& c, int32_t storage_dtype);
+// pass; those of a forward pass and its results, if `known` holds them, are not drawn again.
+Values random_inputs(const Pass& pass, const Case& c, int32_t storage_dtype, const Values& known = {});
 
 }  // namespace tc::testing

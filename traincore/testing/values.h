@@ -1,5 +1,7 @@
 // Reading and writing any tensor as doubles, element by element in row-major order.
 #pragma once
+#include <cstddef>
+#include <span>
 #include <vector>
 
 #include "traincore/core/function_ref.h"
@@ -7,16 +9,15 @@
 
 namespace tc::testing {
 
-double get(const void* p, int32_t dtype);
-void set(void* p, int32_t dtype, double value);
 double rounded(double value, int32_t dtype);  // through the dtype and back
 bool is_float(int32_t dtype);
 double ulp(int32_t dtype, double magnitude);  // spacing of the dtype at that magnitude
 
-// visit(pointer to the element, its row-major index), whatever the strides.
-void for_each_element(const tc_tensor& t, FunctionRef<void(void*, int64_t)> visit);
+// A tensor's elements in row-major order, whatever the strides: visit(pointer to the first of a row, elements in it,
+// bytes from one to the next).
+void for_each_row(const tc_tensor& t, FunctionRef<void(std::byte*, int64_t, int64_t)> visit);
 std::vector<double> read_all(const tc_tensor& t);
-void write_all(const tc_tensor& t, const std::vector<double>& values);
-void copy_all(const tc_tensor& from, const tc_tensor& to);  // of one shape
+void write_all(const tc_tensor& t, std::span<const double> values);  // from the first again where there are too few
+void copy_all(const tc_tensor& from, const tc_tensor& to);           // of one shape
 
 }  // namespace tc::testing
