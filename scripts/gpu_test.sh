@@ -2,31 +2,42 @@
 # Runs a tree that was built elsewhere on this machine's GPU: every check mode, the kit's tests if traincore_kit_tests is
 # there (beside the tool or in tests/), then the benches, as JSON.
 #   scripts/gpu_test.sh [FOLDER with the traincore tool and its libraries] [FOLDER for the results] [op ...]
-# GPU_TEST_EFFORT=--quick shortens it; GPU_TEST_DEVICE=cuda:1 takes another GPU; GPU_TEST_NO_BENCH=1 leaves the benches out.
-# Ops and modes are checked side by side, one on every processor; only the cases of more than 2^31 elements, and the
-# benches, have the GPU for themselves. Builds nothing. Exit status 1 if any check fails.
+# GPU_TEST_EFFORT=--quick shortens it; GPU_TEST_DEVICE="cuda:0 cuda:1" shares the checks between GPUs; GPU_TEST_NO_BENCH=1
+# leaves the benches out. Ops, modes and dtypes are checked side by side, one on every processor; only the cases of more
+# than 2^31 elements, and the benches, have the first GPU for themselves. Builds nothing. Exit status 1 if any check fails.
 set -uo pipefail
 tree=${1:-build/cuda}
 results=${2:-bench/results}
 shift $(($# < 2 ? $# : 2))
+read -ra devices <<<"${GPU_TEST_DEVICE:-cuda}"
 export LD_LIBRARY_PATH=$tree:$tree/cli:${LD_LIBRARY_PATH:-}
-export tool=$tree/traincore parts=$results/parts device=${GPU_TEST_DEVICE:-cuda} effort=${GPU_TEST_EFFORT:-}
+export tool=$tree/traincore parts=$results/parts effort=${GPU_TEST_EFFORT:-}
+rm -rf "$parts"  # of another run
 mkdir -p "$parts"
 ops=${*:-$("$tool" ops --json | python3 -c 'import json, sys
 print(*[o["op"] for o in json.load(sys.stdin) if any("cuda" in p["devices"] for p in o["passes"])])')}
+# Those that take longest start first, so that no processor is left with one of them at the end.
+longest=(softmax activation cross_entropy layernorm rmsnorm embedding)
+# shellcheck disable=SC2086  # the ops are words
+mapfile -t ops < <(
+  printf '%s\n' "${longest[@]}" | grep -Fx "$(printf '%s\n' $ops)"
+  printf '%s\n' $ops | grep -Fxv "$(printf '%s\n' "${longest[@]}")"
+)
 status=0
 
-# check MODE NAME OP...: the results go to MODE.NAME.json
+# check MODE OP DTYPE DEVICE: the results go to MODE.OP.DTYPE.json
 check() {
   # shellcheck disable=SC2086  # no effort is no argument
-  "$tool" check "${@:3}" $effort --device "$device" "--$1" --json >"$parts/$1.$2.json" 2>"$parts/$1.$2.err"
+  "$tool" check "$2" $effort --dtype "$3" --device "$4" "--$1" --json >"$parts/$1.$2.$3.json" 2>"$parts/$1.$2.$3.err"
 }
 export -f check
-for mode in numbers capture determinism batch-invariance; do
-  for op in $ops; do echo "$mode $op $op"; done
+jobs=0
+for op in "${ops[@]}"; do
+  for mode in numbers capture determinism batch-invariance; do
+    for dtype in f32 bf16 f16; do echo "$mode $op $dtype ${devices[jobs++ % ${#devices[@]}]}"; done
+  done
 done | xargs -P "$(nproc)" -L 1 bash -c 'check "$@"' check || status=1
-# shellcheck disable=SC2086  # the ops are words
-check large all $ops || status=1
+for op in "${ops[@]}"; do check large "$op" bf16 "${devices[0]}" || status=1; done  # its one dtype
 
 python3 - "$results" <<'P' || status=1
 import glob, json, sys
@@ -54,6 +65,5 @@ for kit in "$tree/traincore_kit_tests" "$tree/tests/traincore_kit_tests"; do
   break
 done
 [ -n "${GPU_TEST_NO_BENCH:-}" ] && exit $status
-# shellcheck disable=SC2086  # the ops are words
-"$tool" bench $ops --device "$device" --dtype bf16 --seconds 0.2 --json >"$results/bench_cuda.json" || status=1
+"$tool" bench "${ops[@]}" --device "${devices[0]}" --dtype bf16 --seconds 0.2 --json >"$results/bench_cuda.json" || status=1
 exit $status
