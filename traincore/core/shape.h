@@ -113,6 +113,7 @@ class Dims {
     return nullptr;
   }
   void bind(const Bound& b) { bound_[count_++] = b; }
+  void clear() { count_ = 0; }
   bool full() const { return count_ == static_cast<int>(bound_.size()); }
   // The extent of a dimension; of a variadic one, the product of its extents; 1 if it was never bound.
   int64_t operator[](std::string_view name) const {

@@ -207,9 +207,14 @@ class Validator {
     }
   };
 
+  struct List {
+    const Field* field;
+    const tc_tensor* data;
+  };
+
   void check_lists() {
     int64_t count = -1;
-    const Field* counted = nullptr;
+    std::vector<List> lists;
     std::vector<Range> ranges;
     for (const Field& f : pass_.fields) {
       if (!f.is_tensor()) continue;
@@ -221,32 +226,31 @@ class Validator {
       if (!list.data && list.count == 0 && f.is_optional) continue;
       if (list.count < 0) refuse(TC_ERR_INVALID_ARG, f, "has a negative count: {}", list.count);
       if (!list.data && list.count) refuse(TC_ERR_INVALID_ARG, f, "is NULL, but its count is {}", list.count);
-      if (count < 0) count = list.count, counted = &f;
+      if (count < 0) count = list.count;
       if (list.count != count)
-        refuse(TC_ERR_INVALID_SHAPE, f, "has {} tensors, but {} has {}", list.count, counted->name, count);
+        refuse(TC_ERR_INVALID_SHAPE, f, "has {} tensors, but {} has {}", list.count, lists[0].field->name, count);
+      lists.push_back({&f, list.data});
     }
-    for (int64_t i = 0; i < count; ++i) check_list_row(i, ranges);
+    constexpr int64_t kTrusted = 8192;  // a count may be wrong, and its tensors say so only one by one
+    ranges.reserve(ranges.size() + lists.size() * static_cast<size_t>(std::clamp<int64_t>(count, 0, kTrusted)));
+    Dims dims;  // of one element of every list
+    for (list_index_ = 0; list_index_ < count; ++list_index_) {
+      dims.clear();
+      for (const List& list : lists) check_element(*list.field, list.data[list_index_], dims, ranges);
+    }
     list_index_ = -1;
     check_ranges(ranges);
   }
 
-  // Element i of every list: one shape, dense memory.
-  void check_list_row(int64_t i, std::vector<Range>& ranges) {
-    Dims dims;
-    list_index_ = i;
-    for (const Field& f : pass_.fields) {
-      if (!f.is_tensor() || !f.is_list()) continue;
-      const TensorList list = list_at(args_, f);
-      if (!list.data) continue;
-      const tc_tensor& t = list.data[i];
-      if (!given(t)) refuse(TC_ERR_INVALID_ARG, f, "is missing");
-      check_tensor(f, t);
-      bind_shape(f, t, dims);
-      if (element_count(t) > 0 && !values_of<char>(t).dense())
-        refuse(TC_ERR_INVALID_ARG, f, "must be dense in memory, got strides that are not row-major for shape {}",
-               shape_text(t));
-      add_range(ranges, f, t, i);
-    }
+  // One tensor of a list: as any other, and dense.
+  void check_element(const Field& f, const tc_tensor& t, Dims& dims, std::vector<Range>& ranges) {
+    if (!given(t)) refuse(TC_ERR_INVALID_ARG, f, "is missing");
+    check_tensor(f, t);
+    bind_shape(f, t, dims);
+    if (!is_dense(t) && element_count(t) > 0)
+      refuse(TC_ERR_INVALID_ARG, f, "must be dense in memory, got strides that are not row-major for shape {}",
+             shape_text(t));
+    add_range(ranges, f, t, list_index_);
   }
 
   static void add_range(std::vector<Range>& ranges, const Field& f, const tc_tensor& t, int64_t index) {
@@ -254,10 +258,11 @@ class Validator {
   }
 
   // Sorted by address, a range overlaps an earlier one exactly if it begins before the furthest end seen so far. Two
-  // tensors outside lists were held against each other before.
+  // tensors outside lists were held against each other before. The addresses of a list mostly ascend, and a stable sort
+  // merges such runs quickly.
   void check_ranges(std::vector<Range>& ranges) const {
-    std::sort(ranges.begin(), ranges.end(),
-              [](const Range& a, const Range& b) { return a.bytes.begin < b.bytes.begin; });
+    std::stable_sort(ranges.begin(), ranges.end(),
+                     [](const Range& a, const Range& b) { return a.bytes.begin < b.bytes.begin; });
     const Range* furthest[2][2] = {};  // [in a list][written]
     for (const Range& r : ranges) {
       const bool listed = r.index >= 0, written = r.field->is_written();

@@ -86,6 +86,17 @@ class Indices {
 
 inline bool given(const tc_tensor& t) { return t.data != nullptr || t.rank != 0; }
 
+// Row-major without gaps; a tensor without elements need not be.
+inline bool is_dense(const tc_tensor& t) {
+  int64_t step = 1;
+  for (int i = t.rank - 1; i >= 0; --i) {
+    if (t.shape[i] == 1) continue;
+    if (t.stride[i] != step) return false;
+    step *= t.shape[i];
+  }
+  return true;
+}
+
 inline int64_t element_count(const tc_tensor& t) {
   int64_t n = 1;
   for (int i = 0; i < t.rank; ++i) n *= t.shape[i];

@@ -93,7 +93,7 @@ void write_all(const tc_tensor& t, std::span<const double> values) {
 }
 
 void copy_all(const tc_tensor& from, const tc_tensor& to) {
-  if (from.dtype == to.dtype && values_of<char>(from).dense() && values_of<char>(to).dense())
+  if (from.dtype == to.dtype && is_dense(from) && is_dense(to))
     std::memcpy(to.data, from.data, static_cast<size_t>(element_count(from)) * tc_dtype_size(from.dtype));
   else
     write_all(to, read_all(from));
