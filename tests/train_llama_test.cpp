@@ -10,6 +10,7 @@
 #include "traincore/core/view.h"
 #include "traincore/train/generator.h"
 #include "traincore/train/layers.h"
+#include "traincore/train/run.h"
 #include "traincore/train/trainer.h"
 
 namespace tc::train {
@@ -188,6 +189,19 @@ TEST_F(Run, ShortDataIsRefused) {
   Trainer trainer(config, *bytes, nullptr);
   EXPECT_FALSE(trainer.evaluate());
   trainer.step();
+}
+
+TEST_F(Run, LogitsAreOfTokensThatTheModelHas) {
+  Trainer trainer(config, *bytes, nullptr);
+  losses(trainer, 1);
+  const std::string model = trainer.save({});
+  const auto refusal = [&](std::vector<int32_t> tokens) {
+    return testing::error_of([&] { logits_of(model, tokens); });
+  };
+  EXPECT_EQ(refusal({255, 0}), "");
+  EXPECT_EQ(refusal({1, 256}), "--tokens: 256 is no token of this model, which has 0 to 255");
+  EXPECT_EQ(refusal({-1}), "--tokens: -1 is no token of this model, which has 0 to 255");
+  EXPECT_EQ(refusal({}), "--tokens: 0 are given, but this model takes 1 to 19");
 }
 
 TEST_F(Run, CachedGenerationIsTheFullForward) {

@@ -150,8 +150,11 @@ Logits logits_of(const std::string& folder, std::span<const int32_t> tokens) {
   const LoadedModel loaded = load_model(folder, exec);
   const ModelConfig& model = loaded.checkpoint.model();
   const auto count = static_cast<int64_t>(tokens.size());
-  require(count > 0 && count <= model.context, "{} tokens are given, but this model takes 1 to {}", count,
+  require(count > 0 && count <= model.context, "--tokens: {} are given, but this model takes 1 to {}", count,
           model.context);
+  for (const int32_t id : tokens)
+    require(id >= 0 && id < model.vocab, "--tokens: {} is no token of this model, which has 0 to {}", id,
+            model.vocab - 1);
   RopeTables rope;
   const auto [memory, a] = allocate([&](Arena& arena) {
     rope = carve_rope_tables(model, arena);
