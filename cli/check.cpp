@@ -192,7 +192,8 @@ void add_check(Command& tool) {
   command.flag("--full", flags->full, "up to 2^26 elements a case");
   command.flag("--numbers", flags->numbers, "errors against the oracle (the default if no mode is named)");
   command.flag("--grad", flags->grad, "the backward oracle against central differences of the forward one");
-  command.flag("--determinism", flags->determinism, "same bits whatever the threads and the scratch");
+  command.flag("--determinism", flags->determinism,
+               "same bits whatever the threads, the scratch and the way outputs are written");
   command.flag("--batch-invariance", flags->batch_invariance, "a row's bits do not depend on other rows");
   command.flag("--mutants", flags->mutants, "deliberately wrong kernels are caught");
   command.flag("--refusals", flags->refusals, "bad arguments are refused and nothing is written");

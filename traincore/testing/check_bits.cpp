@@ -3,6 +3,7 @@
 
 #include "traincore/core/fail.h"
 #include "traincore/core/op.h"
+#include "traincore/cpu/streaming.h"
 #include "traincore/testing/check.h"
 #include "traincore/testing/gpu.h"
 #include "traincore/testing/values.h"
@@ -32,6 +33,7 @@ Values run_once(const Pass& pass, const Case& c, int32_t dtype, int32_t device, 
                 bool own_workspace, std::string& message) {
   Problem p(pass, c, dtype, Reals::storage);
   p.write_inputs(inputs);
+  p.take_snapshots();
   if (device == TC_CUDA) {  // whose workspace is always the caller's
     if (run_on_gpu(pass, p, exec) != TC_OK) message = tc_last_error();
     return p.outputs();
@@ -44,8 +46,21 @@ Values run_once(const Pass& pass, const Case& c, int32_t dtype, int32_t device, 
   if (call(pass, p.args(), &exec) != TC_OK) message = tc_last_error();
   scratch.memory.accept(scratch.memory.data(), scratch.bytes);
   if (!scratch.memory.unchanged()) message = "bytes around the workspace were written";
+  if (const std::string wrong = p.written_out_of_place(); !wrong.empty()) message = wrong;
   return p.outputs();
 }
+
+// While it lives, kernels for the CPU write every output past the caches, however small.
+class EverythingStreamed {
+ public:
+  EverythingStreamed() : before_(streamed_bytes.exchange(0)) {}
+  ~EverythingStreamed() { streamed_bytes = before_; }
+  EverythingStreamed(const EverythingStreamed&) = delete;
+  EverythingStreamed& operator=(const EverythingStreamed&) = delete;
+
+ private:
+  int64_t before_;
+};
 
 std::string difference(const Values& a, const Values& b) {
   for (const auto& [key, list] : a)
@@ -84,11 +99,19 @@ void check_determinism(const OpCases& op, const CheckOptions& options, const Rep
         tc_exec exec = tc_exec_default();
         exec.threads = 1;
         const Values first = run_once(pass, c, dtype, options.device, inputs, exec, false, o.message);
-        for (const int threads : {1, 2, 3}) {
-          exec.threads = threads;
+        const auto hold = [&](std::string_view when) {
           const Values again = run_once(pass, c, dtype, options.device, inputs, exec, true, o.message);
           if (const std::string key = difference(first, again); o.message.empty() && !key.empty())
-            o.message = fmt::format("{} has other bits with {} threads and a caller's workspace", key, threads);
+            o.message =
+                fmt::format("{} has other bits with {} threads{} and a caller's workspace", key, exec.threads, when);
+        };
+        for (const int threads : {1, 2, 3}) {
+          exec.threads = threads;
+          hold("");
+        }
+        if (options.device == TC_CPU) {
+          const EverythingStreamed streamed;
+          hold(", outputs written past the caches");
         }
         report(o);
       }
