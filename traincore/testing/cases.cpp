@@ -134,4 +134,25 @@ std::vector<Case> element_sweep(Effort effort, const Case& base, const std::vect
   return list;
 }
 
+std::vector<Case> mixed_norm_sweep(const Case& base) {
+  std::vector<Case> list;
+  const auto small = [&](int64_t cols) { return Case(base).dim("rows", {3, 5}).dim("cols", cols); };
+  const auto mixed = [&](int64_t cols) {
+    return small(cols)
+        .with({"residual", "residual_out", "dresidual_out"})
+        .dtype("residual", TC_DTYPE_F32)
+        .dtype("residual_out", TC_DTYPE_F16)
+        .dtype("dx", TC_DTYPE_F32);
+  };
+  for (const int64_t cols : {129, 512, 20004}) list.push_back(mixed(cols));
+  list.push_back(mixed(129).layout({"x", "y"}, Layout::padded_rows));
+  list.push_back(mixed(64).dim("rows", 1000).set("accumulate", 1));
+  list.push_back(mixed(64).dim("rows", 0));
+  list.push_back(mixed(256).dtype("y", TC_DTYPE_F32).alias("y", "residual"));
+  list.push_back(small(256).dtype("y", TC_DTYPE_F16).dtype("dy", TC_DTYPE_F16));
+  list.push_back(small(96).dtype("x", TC_DTYPE_F16));
+  list.back().given = {"dx"};
+  return list;
+}
+
 }  // namespace tc::testing

@@ -172,5 +172,7 @@ std::vector<Case> row_sweep(Effort effort, const Case& base, const std::vector<c
 // For an op on tensors of one shape [dims...] and any strides: from no element to 2^20, every rank, then the layouts,
 // for each of `fields` by itself.
 std::vector<Case> element_sweep(Effort effort, const Case& base, const std::vector<const char*>& fields);
+// For a norm of x + residual on [rows..., cols] whose tensors differ in dtype.
+std::vector<Case> mixed_norm_sweep(const Case& base);
 
 }  // namespace tc::testing

@@ -44,21 +44,7 @@ void add_options(std::vector<Case>& all, const Case& base) {
                     .dtype("bias", TC_DTYPE_F32)
                     .dtype("dweight", TC_DTYPE_BF16)
                     .dtype("dbias", TC_DTYPE_F16));
-  const auto mixed = [&](int64_t cols) {
-    return small()
-        .dim("cols", cols)
-        .with({"residual", "residual_out", "dresidual_out"})
-        .dtype("residual", TC_DTYPE_F32)
-        .dtype("residual_out", TC_DTYPE_F16)
-        .dtype("dx", TC_DTYPE_F32);
-  };
-  for (const int64_t cols : {129, 512, 20004}) all.push_back(mixed(cols));
-  all.push_back(mixed(129).layout({"x", "y"}, Layout::padded_rows));
-  all.push_back(mixed(64).dim("rows", 1000).set("accumulate", 1));
-  all.push_back(mixed(64).dim("rows", 0));
-  all.push_back(mixed(256).dtype("y", TC_DTYPE_F32).alias("y", "residual"));
-  all.push_back(small().dim("cols", 256).dtype("y", TC_DTYPE_F16).dtype("dy", TC_DTYPE_F16));
-  all.push_back(Case().set("eps", kEps).dim("rows", 7).dim("cols", 96).with({"dx"}).dtype("x", TC_DTYPE_F16));
+  for (const Case& mixed : testing::mixed_norm_sweep(base)) all.push_back(mixed);
 }
 
 void add_values(std::vector<Case>& all, const Case& base) {

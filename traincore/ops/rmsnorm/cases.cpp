@@ -40,22 +40,7 @@ std::vector<Case> list(Effort effort) {
                     .alias("residual_out", "x")
                     .alias("dx", "dresidual_out"));
   all.push_back(small().dtype("weight", TC_DTYPE_F16).dtype("dweight", TC_DTYPE_BF16));
-  // What meets another dtype passes through f32.
-  const auto mixed = [&](int64_t cols) {
-    return small()
-        .dim("cols", cols)
-        .with({"residual", "residual_out", "dresidual_out"})
-        .dtype("residual", TC_DTYPE_F32)
-        .dtype("residual_out", TC_DTYPE_F16)
-        .dtype("dx", TC_DTYPE_F32);
-  };
-  for (const int64_t cols : {129, 512, 20004}) all.push_back(mixed(cols));
-  all.push_back(mixed(129).layout({"x", "y"}, Layout::padded_rows));
-  all.push_back(mixed(64).dim("rows", 1000).set("accumulate", 1));
-  all.push_back(mixed(64).dim("rows", 0));
-  all.push_back(mixed(256).dtype("y", TC_DTYPE_F32).alias("y", "residual"));
-  all.push_back(small().dim("cols", 256).dtype("y", TC_DTYPE_F16).dtype("dy", TC_DTYPE_F16));
-  all.push_back(Case().set("eps", 1e-5).dim("rows", 7).dim("cols", 96).with({"dx"}).dtype("x", TC_DTYPE_F16));
+  for (const Case& mixed : testing::mixed_norm_sweep(base)) all.push_back(mixed);
   const auto rounding = [&] { return small().set("rounding", TC_ROUND_BEFORE_WEIGHT); };
   all.push_back(rounding());
   all.push_back(rounding().with({"residual", "residual_out", "dresidual_out"}).set("weight_offset", 1));
