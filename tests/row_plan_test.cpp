@@ -57,6 +57,13 @@ TEST(RowPlan, RowsAheadFitTheirThreadsAndTheDevice) {
         }
 }
 
+TEST(RowPlan, EightVectorsAThreadAreForOpsThatHaveRoom) {
+  EXPECT_EQ(plan_rows(shape(9, 32768)).variant, RowVariant::block_loop);
+  EXPECT_EQ(plan_rows(shape(9, 32768), 8).variant, RowVariant::block_x8);
+  EXPECT_EQ(plan_rows(shape(9, 16384), 8).variant, RowVariant::block_x4);
+  EXPECT_EQ(plan_rows(shape(9, 32776), 8).variant, RowVariant::block_loop);
+}
+
 TEST(RowPlan, OnlyHopperHasClusters) {
   const RowShape wide = shape(1024, 262144);
   EXPECT_EQ(plan_rows(wide).variant, RowVariant::block_loop);
@@ -79,7 +86,7 @@ TEST(RowPlan, RowsOfSeveralDtypesTakeOneGenericKernel) {
   for (const int64_t cols : {1, 96, 4096, 262144}) {
     RowShape s = shape(5, cols, 4);
     s.mixed = true;
-    const SlabbedPlan plan = plan_slabbed(s, true, false, 1, kH200);
+    const SlabbedPlan plan = plan_slabbed(s, {true, false, 1, false}, kH200);
     EXPECT_EQ(plan.rows.variant, RowVariant::mixed);
     EXPECT_EQ(plan.rows.blocks, 5);
     EXPECT_EQ(plan.rows.threads % 32, 0);
@@ -99,15 +106,26 @@ TEST(RowPlan, GridsStayWithinTheHardware) {
 TEST(RowPlan, SlabsDependOnTheShapeAlone) {
   for (const int64_t cols : {128, 1024, 4096, 8192}) {
     const RowShape s = shape(4096, cols);
-    EXPECT_EQ(plan_slabbed(s, false, true, 1, kH200).count(), plan_slabbed(s, false, true, 1, kA100).count());
+    EXPECT_EQ(plan_slabbed(s, {false, true, 1, false}, kH200).count(),
+              plan_slabbed(s, {false, true, 1, false}, kA100).count());
   }
-  EXPECT_EQ(plan_slabbed(shape(1, 4096), false, false, 1, kH200).count(), 1);
-  EXPECT_EQ(plan_slabbed(shape(0, 4096), false, false, 1, kH200).count(), 1);
-  EXPECT_EQ(plan_slabbed(shape(9, 4096), false, false, 1, kH200).ahead->vectors, 4);
-  EXPECT_EQ(plan_slabbed(shape(9, 4096), false, false, 2, kH200).ahead->vectors, 2);  // two sums leave fewer registers
-  EXPECT_FALSE(plan_slabbed(shape(9, 262144), false, false, 2, kH200).ahead);
+  EXPECT_EQ(plan_slabbed(shape(1, 4096), {false, false, 1, false}, kH200).count(), 1);
+  EXPECT_EQ(plan_slabbed(shape(0, 4096), {false, false, 1, false}, kH200).count(), 1);
+  EXPECT_EQ(plan_slabbed(shape(9, 4096), {false, false, 1, false}, kH200).ahead->vectors, 4);
+  EXPECT_EQ(plan_slabbed(shape(9, 4096), {false, false, 2, false}, kH200).ahead->vectors,
+            2);  // two sums leave fewer registers
+  const auto wide = [](int sums, bool gain_is_exact) {
+    return plan_slabbed(shape(9, 262144), {false, false, sums, gain_is_exact}, kH200).ahead;
+  };
+  EXPECT_FALSE(wide(2, false));  // unless the gain is not in registers either
+  EXPECT_TRUE(wide(2, true)->shares_gain);
+  EXPECT_EQ(wide(2, true)->vectors, 4);
+  EXPECT_TRUE(wide(1, true)->shares_gain);
+  EXPECT_FALSE(wide(1, false)->shares_gain);
+  EXPECT_EQ(wide(1, true)->groups, wide(1, false)->groups);
+  EXPECT_EQ(wide(1, true)->shared - wide(1, false)->shared, 512 * 4 * 16);
   // Kernels of two vectors have room for a third tensor, whether or not it is there.
-  const auto narrow = plan_slabbed(shape(9, 128), false, false, 1, kH200).ahead;
+  const auto narrow = plan_slabbed(shape(9, 128), {false, false, 1, false}, kH200).ahead;
   ASSERT_EQ(narrow->vectors, 2);
   EXPECT_GE(narrow->shared, narrow->threads * 16 * narrow->stages * narrow->vectors * 3);
 }

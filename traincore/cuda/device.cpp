@@ -105,8 +105,13 @@ int64_t free_memory_bytes(int index) {
   return static_cast<int64_t>(free);
 }
 
-DeviceGuard::DeviceGuard(int index) : info_(&device_info(index)), before_(index) {
-  require_ok(cudaGetDevice(&before_), "cudaGetDevice");
+static int current_device() {
+  int index = 0;
+  require_ok(cudaGetDevice(&index), "cudaGetDevice");
+  return index;
+}
+
+DeviceGuard::DeviceGuard(int index) : info_(&device_info(index)), before_(current_device()) {
   if (before_ != index) require_ok(cudaSetDevice(index), "cudaSetDevice");
   load_once(index);
 }
@@ -143,7 +148,7 @@ void enqueue(const char* name, const void* kernel, const Grid& grid, const tc_ex
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim = {static_cast<unsigned>(grid.cluster), 1, 1};
   }
-  if (grid.overlaps) {
+  if (grid.overlaps && device_info(current_device()).sm >= 90) {
     cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     overlap.val.programmaticStreamSerializationAllowed = 1;

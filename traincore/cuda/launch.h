@@ -11,7 +11,8 @@ struct Grid {
   int32_t threads = 256;
   int32_t cluster = 1;  // blocks that share a row through distributed shared memory; 1 below sm_90
   size_t shared = 0;    // bytes of dynamic shared memory
-  // May start while the kernel ahead of it on the stream still runs; it calls wait_for_stream() of overlap.cuh. sm_90.
+  // May start while the kernel ahead of it on the stream still runs, from sm_90 on; it calls wait_for_stream() of
+  // overlap.cuh.
   bool overlaps = false;
 };
 

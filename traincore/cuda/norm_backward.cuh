@@ -1,6 +1,8 @@
 // Device code of RMSNorm and LayerNorm backward: dx, and the sums over rows that the parameter gradients are.
 #pragma once
 #include "traincore/cuda/norm.cuh"
+#include "traincore/cuda/norm_gain.cuh"
+#include "traincore/cuda/overlap.cuh"
 #include "traincore/cuda/row_sums.cuh"
 #include "traincore/cuda/rows_ahead.cuh"
 
@@ -29,20 +31,20 @@ struct NormRow {
     sums[0] = rstd * rstd * (sums[0] / float(cols));
     sums[1] /= float(cols);
   }
-  __device__ __forceinline__ float dx(float gw, float v, const float (&means)[2]) const {
-    const float g = Norm::kCentred ? gw - means[1] : gw;
-    return rstd * fmaf(centred(v), -means[0], g);
+  __device__ __forceinline__ float dx(float g, float w, float v, const float (&means)[2]) const {
+    const float centred_gw = Norm::kCentred ? fmaf(g, w, -means[1]) : g * w;
+    return rstd * fmaf(centred(v), -means[0], centred_gw);
   }
 };
 
-template <class Norm, class T, int N>
+// dots: sums over the row of g w c, where c is v centred, and of g w.
+template <class Norm, int N>
 __device__ __forceinline__ void add_dots(const NormRow<Norm>& row, const Floats<N>& g, const Floats<N>& w,
-                                         const Floats<N>& v, float (&sums)[2]) {
+                                         const Floats<N>& v, float (&dots)[2]) {
 #pragma unroll
   for (int j = 0; j < N; ++j) {
-    const float gw = g[j] * w[j];
-    sums[0] = fmaf(gw, row.centred(v[j]), sums[0]);
-    if constexpr (Norm::kCentred) sums[1] += gw;
+    dots[0] = fmaf(g[j] * row.centred(v[j]), w[j], dots[0]);
+    if constexpr (Norm::kCentred) dots[1] = fmaf(g[j], w[j], dots[1]);
   }
 }
 template <class Norm, class T, int N>
@@ -54,18 +56,32 @@ __device__ __forceinline__ Floats<N> normalised(const NormRow<Norm>& row, const 
     return y;
 }
 
+// A row's dots, and its part of the parameter gradients, of one vector.
+template <class Norm, class Tile, class T, int N>
+__device__ __forceinline__ void add_vector(const NormRow<Norm>& row, int i, const Floats<N>& g, const Floats<N>& w,
+                                           const Floats<N>& v, float (&dots)[2], RowSums<Tile, T>& dweight,
+                                           RowSums<Tile, T>& dbias) {
+  add_dots(row, g, w, v, dots);
+  if constexpr (Norm::kRounds)
+    dweight.add(i, g, normalised<Norm, T>(row, v));
+  else
+    dweight.add(i, floats<N>([&](int j) { return g[j] * row.centred(v[j]); }), row.rstd);
+  if constexpr (Norm::kCentred) dbias.add(i, g);
+}
+
 // Rows of a slab in turn; this block's part of the parameter gradients stays in registers.
-template <class Norm, class Tile, class T, int kStages>
+template <class Norm, class Tile, class T, int kStages, bool kSharesGain>
 __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile::kMostThreads)
     norm_slab_kernel(const NormBackwardArgs<T> a) {
   constexpr int kVec = Tile::template kVec<T>, kX = 1, kResidual = 2, kMore = 2 + Norm::kHasResidual;
   constexpr bool kMayHaveMore = Tile::kVectors == 2;  // plan_slabbed() gives four vectors to two tensors alone
+  let_next_begin();
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.dy.cols);
   const bool has_more = kMayHaveMore && a.dresidual_out.data != nullptr;
   RowsAhead<Tile, T, kStages, kMore + kMayHaveMore> ahead(columns, 0);
-  Exchange<typename Tile::Group, 1 + Norm::kCentred> exchange(group, ahead.end());
-  const HeldGain<Tile, T> gain(columns, a.gain);
+  const NormGain<Tile, T, kSharesGain> gain(columns, a.gain, ahead.end());
+  AllReduce<typename Tile::Group, 1 + Norm::kCentred, AddUp<1 + Norm::kCentred>> dots(group, gain.end(), {});
   RowSums<Tile, T> dweight, dbias;
   const int64_t stride = group.row_stride();
   const auto row_of = [&](int64_t r) { return r < a.dy.count ? NormRow<Norm>::of(a, r) : NormRow<Norm>{}; };
@@ -81,7 +97,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
     float means[2];
   };
   for_rows_ahead(
-      group, columns, a.dy.count, ahead, exchange,
+      group, columns, a.dy.count, ahead, dots,
       [&](int64_t r) {
         RowSources<T, kMore + kMayHaveMore> from{{a.dy[r], a.x[r]}};
         if constexpr (Norm::kHasResidual) from.at[kResidual] = a.residual[r];
@@ -93,10 +109,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
         next = row_of(r + stride);
         float sums[2] = {0, 0};
         columns.all([&](int, int i) {
-          const auto g = ahead(stage, 0, i), value = v(stage, i);
-          add_dots<Norm, T>(looked_at, g, gain(i), value, sums);
-          dweight.add(i, g, normalised<Norm, T>(looked_at, value));
-          if constexpr (Norm::kCentred) dbias.add(i, g);
+          add_vector(looked_at, i, ahead(stage, 0, i), gain(i), v(stage, i), sums, dweight, dbias);
         });
         RowValues<1 + Norm::kCentred> own;
 #pragma unroll
@@ -104,9 +117,9 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
         group.template reduce_in_warp<Add>(own.at);
         return own;
       },
-      [&](const auto& warps) {
+      [&](const auto& dots) {
         Known known{looked_at, {0, 0}};
-        const auto sums = sum_of(warps);
+        const auto& sums = dots();
 #pragma unroll
         for (int k = 0; k < 1 + Norm::kCentred; ++k) known.means[k] = sums.at[k];
         known.row.to_means(known.means, columns.cols);
@@ -117,7 +130,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
         T* const dx = a.dx[r];
         columns.all([&](int c, int i) {
           const auto g = ahead(stage, 0, i), w = gain(i), value = v(stage, i);
-          auto gradient = floats<kVec>([&](int j) { return known.row.dx(g[j] * w[j], value[j], known.means); });
+          auto gradient = floats<kVec>([&](int j) { return known.row.dx(g[j], w[j], value[j], known.means); });
           if (has_more) add_to(gradient, ahead(stage, kMore, i));
           if (c < columns.cols) store<Tile>(dx, c, gradient);
         });
@@ -145,7 +158,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads) norm_dx_kernel(const NormB
     const T* const dresidual_out = a.dresidual_out.data ? a.dresidual_out[r] : nullptr;
     const auto row = NormRow<Norm>::of(a, r);
     float sums[2] = {0, 0};
-    columns.each([&](int c, int i) { add_dots<Norm, T>(row, dy(c, i), a.gain.template load<kVec>(c), v(c, i), sums); });
+    columns.each([&](int c, int i) { add_dots(row, dy(c, i), a.gain.template load<kVec>(c), v(c, i), sums); });
     if constexpr (Norm::kCentred)
       group.template reduce<Add>(sums);
     else
@@ -154,7 +167,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads) norm_dx_kernel(const NormB
     T* const dx = a.dx[r];
     columns.each([&](int c, int i) {
       const auto g = dy(c, i), value = v(c, i), w = a.gain.template load<kVec>(c);
-      auto gradient = floats<kVec>([&](int j) { return row.dx(g[j] * w[j], value[j], sums); });
+      auto gradient = floats<kVec>([&](int j) { return row.dx(g[j], w[j], value[j], sums); });
       if (dresidual_out) add_to(gradient, Pack<T, kVec>::load(dresidual_out + c).f32());
       store<Tile>(dx, c, gradient);
     });

@@ -1,6 +1,7 @@
 // Device code of RMSNorm and LayerNorm forward: v = x (+ residual); y = (v - mean) rstd gain (+ bias).
 #pragma once
 #include "traincore/cuda/norm.cuh"
+#include "traincore/cuda/norm_gain.cuh"
 #include "traincore/cuda/rows_ahead.cuh"
 
 namespace tc::cuda {
@@ -20,45 +21,93 @@ struct Moments {
   float near, rest, rstd;
 };
 
-// Sums of (v - near)^2 and, where centred, of v - near.
-template <class Norm, class Tile, class T, class V>
-__device__ __forceinline__ void sums_about(typename Tile::Group& group, const Columns<Tile, T>& columns, float near,
-                                           const V& v, float (&sums)[2]) {
-  sums[0] = sums[1] = 0;
-  columns.each([&](int c, int i) {
-    const auto value = v(c, i);
-#pragma unroll
-    for (int j = 0; j < Tile::template kVec<T>; ++j) {
-      const float from_near = Norm::kCentred ? value[j] - near : value[j];
-      sums[0] = fmaf(from_near, from_near, sums[0]);
-      if constexpr (Norm::kCentred) sums[1] += from_near;
-    }
-  });
-  if constexpr (Norm::kCentred)
-    group.template reduce<Add>(sums);
-  else
-    sums[0] = sum(group, sums[0]);
-}
+// What is known about a row or a part of it. Centred: where near its mean lies, what that is off by in sum, the sum of
+// squares about it, and of how many elements; else the sum of squares.
+template <class Norm>
+using NormFacts = RowValues<Norm::kCentred ? 4 : 1>;
 
-// Centred rows: about their mean as one pass gives it; what that is off by, a second pass tells.
+// Of this warp's part. Centred rows are looked at about the mean of some of it: of its first vectors, where threads keep
+// few of them. That is as good as the mean of all, since they then are no small part: what lies apart from them makes the
+// variance large.
 template <class Norm, class Tile, class T, class V>
-__device__ __forceinline__ Moments moments_of(typename Tile::Group& group, const Columns<Tile, T>& columns, float eps,
-                                              const V& v) {
-  const float n = float(columns.cols);
-  float near = 0;
-  if constexpr (Norm::kCentred) {
+__device__ __forceinline__ NormFacts<Norm> facts_of(const typename Tile::Group& group, const Columns<Tile, T>& columns,
+                                                    const V& v) {
+  constexpr int kVec = Tile::template kVec<T>;
+  if constexpr (!Norm::kCentred) {
+    float squares[1] = {0};
     columns.each([&](int c, int i) {
       const auto value = v(c, i);
 #pragma unroll
-      for (int j = 0; j < Tile::template kVec<T>; ++j) near += value[j];
+      for (int j = 0; j < kVec; ++j) squares[0] = fmaf(value[j], value[j], squares[0]);
     });
-    near = sum(group, near) / n;
+    group.template reduce_in_warp<Add>(squares);
+    return {{squares[0]}};
+  } else {
+    float first[2] = {0, 0};  // the sum, and of how many
+    columns.each([&](int c, int i) {
+      if (Tile::kVectors > 0 && i > 0) return;
+      const auto value = v(c, i);
+      first[1] += kVec;
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) first[0] += value[j];
+    });
+    group.template reduce_in_warp<Add>(first);
+    const float near = first[1] > 0 ? first[0] / first[1] : 0;
+    float sums[2] = {0, 0};  // of v - near, of its square
+    columns.each([&](int c, int i) {
+      const auto value = v(c, i);
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) {
+        const float from_near = value[j] - near;
+        sums[0] += from_near;
+        sums[1] = fmaf(from_near, from_near, sums[1]);
+      }
+    });
+    group.template reduce_in_warp<Add>(sums);
+    const float count = Tile::kVectors > 0 ? float(columns.count_in_warp()) : first[1];
+    return {{near, sums[0], sums[1], count}};
   }
-  float sums[2];
-  sums_about<Norm>(group, columns, near, v, sums);
-  if constexpr (!Norm::kCentred) return {0, 0, 1.0f / sqrtf(sums[0] / n + eps)};
-  const float rest = sums[1] / n;
-  return {near, rest, 1.0f / sqrtf(fmaxf(sums[0] / n - rest * rest, 0.0f) + eps)};
+}
+
+template <class Norm>
+struct MergeFacts {
+  __device__ __forceinline__ NormFacts<Norm> operator()(const Shares<Norm::kCentred ? 4 : 1>& parts) const {
+    if constexpr (!Norm::kCentred) {
+      return AddUp<1>{}(parts);
+    } else {
+      const float* const part = parts.mine.at;
+      const float n = parts.is_there ? part[3] : 0.0f;
+      float first[2] = {n > 0 ? n * part[0] : 0.0f, n};
+      parts.sum(first);
+      const float near = first[0] / first[1];
+      float sums[2] = {0, 0};
+      if (n > 0) {
+        const float apart = part[0] - near, all_apart = n * apart;
+        sums[0] = part[1] + all_apart;
+        sums[1] = fmaf(apart, fmaf(2.0f, part[1], all_apart), part[2]);
+      }
+      parts.sum(sums);
+      return {{near, sums[0], sums[1], first[1]}};
+    }
+  }
+};
+
+template <class Norm>
+__device__ __forceinline__ Moments moments_of(const NormFacts<Norm>& row, int cols, float eps) {
+  const float share = 1.0f / float(cols);
+  if constexpr (!Norm::kCentred) {
+    return {0, 0, 1.0f / sqrtf(row.at[0] * share + eps)};
+  } else {
+    const float rest = row.at[1] * share;
+    return {row.at[0], rest, 1.0f / sqrtf(fmaxf(row.at[2] * share - rest * rest, 0.0f) + eps)};
+  }
+}
+
+template <class Norm, class Tile, class T, class V>
+__device__ __forceinline__ Moments moments_of(typename Tile::Group& group, const Columns<Tile, T>& columns, float eps,
+                                              const V& v) {
+  const auto row = merged(group, facts_of<Norm>(group, columns, v), MergeFacts<Norm>{});
+  return moments_of<Norm>(row, columns.cols, eps);
 }
 
 template <int N>
@@ -73,7 +122,7 @@ struct NoBias {
 };
 template <class T, int N>
 struct TypedBias {
-  TypedVector<T, N> vector;
+  PlainVector<T, N> vector;
   __device__ __forceinline__ Floats<N> scaled(const Floats<N>& x, const Floats<N>& gain, int c, int) const {
     return cuda::scaled(x, gain, vector(c));
   }
@@ -109,10 +158,10 @@ __device__ __forceinline__ void visit_affine(const NormForwardArgs<T>& a, F&& f)
   const auto by_column = [](const auto& vector) { return [&vector](int c, int) { return vector(c); }; };
   if constexpr (Norm::kCentred) {
     const auto typed = [&]<class W>(W) {
-      const TypedVector<W, N> gain{static_cast<const W*>(a.gain.vector.data), a.gain.offset};
-      f(by_column(gain), TypedBias<W, N>{{static_cast<const W*>(a.bias.data), 0}});
+      const PlainVector<W, N> gain{static_cast<const W*>(a.gain.vector.data)};
+      f(by_column(gain), TypedBias<W, N>{{static_cast<const W*>(a.bias.data)}});
     };
-    if (a.bias.data && a.gain.vector.data && a.bias.dtype == a.gain.vector.dtype) {
+    if (a.bias.data && a.gain.vector.data && a.gain.offset == 0 && a.bias.dtype == a.gain.vector.dtype) {
       if (a.bias.dtype == TC_DTYPE_F32) return typed(float{});
       return a.bias.dtype == TC_DTYPE_BF16 ? typed(bf16{}) : typed(f16{});
     }
@@ -129,9 +178,12 @@ __device__ __forceinline__ void write_row(const NormForwardArgs<T>& a, const Col
   T* const y = a.y[r];
   T* const residual_out = a.residual_out.data ? a.residual_out[r] : nullptr;
   const float shift = m.rest * m.rstd;
+  if constexpr (!Norm::kHasResidual)  // rare, and no business of the loop below
+    if (residual_out) columns.each([&](int c, int i) { store<Tile>(residual_out, c, v(c, i)); });
   columns.each([&](int c, int i) {
     const auto value = v(c, i), weight = gain(c, i);
-    if (residual_out) store<Tile>(residual_out, c, value);
+    if constexpr (Norm::kHasResidual)
+      if (residual_out) store<Tile>(residual_out, c, value);
     auto normal = floats<kVec>(
         [&](int j) { return Norm::kCentred ? fmaf(value[j] - m.near, m.rstd, -shift) : value[j] * m.rstd; });
     if constexpr (Norm::kRounds) normal = rounded<T>(normal);
@@ -159,71 +211,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, (Norm::kHasResidual ? 512 
     const Moments moments = moments_of<Norm>(group, columns, a.eps, v);
     visit_affine<Norm, Tile::template kVec<T>>(
         a, [&](const auto& gain, const auto& bias) { write_row<Norm>(a, columns, r, moments, v, gain, bias); });
-  }
-}
-
-// What the warps of a row know about it. Centred: where near their mean lies, what that is off by in sum, the sum of
-// squares about it, and of how many elements; else the sum of squares.
-template <class Norm>
-using NormFacts = RowValues<Norm::kCentred ? 4 : 1>;
-
-template <class Norm, class Tile, class T, class V>
-__device__ __forceinline__ NormFacts<Norm> facts_of(const typename Tile::Group& group, const Columns<Tile, T>& columns,
-                                                    const V& v) {
-  constexpr int kVec = Tile::template kVec<T>;
-  if constexpr (!Norm::kCentred) {
-    float squares[1] = {0};
-    columns.all([&](int c, int i) {
-      const auto value = v(c, i);
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) squares[0] = fmaf(value[j], value[j], squares[0]);
-    });
-    group.template reduce_in_warp<Add>(squares);
-    return {{squares[0]}};
-  } else {
-    float first[2] = {0, 0};  // the sum, and of how many
-    columns.each([&](int c, int i) {
-      const auto value = v(c, i);
-      first[1] += kVec;
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) first[0] += value[j];
-    });
-    group.template reduce_in_warp<Add>(first);
-    const float near = first[1] > 0 ? first[0] / first[1] : 0;
-    float second[2] = {0, 0};  // of v - near, of its square
-    columns.each([&](int c, int i) {
-      const auto value = v(c, i);
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) {
-        const float from_near = value[j] - near;
-        second[0] += from_near;
-        second[1] = fmaf(from_near, from_near, second[1]);
-      }
-    });
-    group.template reduce_in_warp<Add>(second);
-    return {{near, second[0], second[1], first[1]}};
-  }
-}
-
-template <class Norm, class Exchange>
-__device__ __forceinline__ Moments moments_of(const Exchange& facts, int cols, float eps) {
-  const float n = float(cols);
-  if constexpr (!Norm::kCentred) {
-    float squares = 0;
-    facts.each([&](const auto& warp) { squares += warp.at[0]; });
-    return {0, 0, 1.0f / sqrtf(facts.sum(squares) / n + eps)};
-  } else {
-    float total = 0;
-    facts.each([&](const auto& warp) { total = fmaf(warp.at[3], warp.at[0], total); });
-    const float near = facts.sum(total) / n;
-    float rest = 0, squares = 0;
-    facts.each([&](const auto& warp) {
-      const float apart = warp.at[0] - near, all_apart = warp.at[3] * apart;
-      rest += warp.at[1] + all_apart;
-      squares += fmaf(apart, fmaf(2.0f, warp.at[1], all_apart), warp.at[2]);
-    });
-    rest = facts.sum(rest) / n;
-    return {near, rest, 1.0f / sqrtf(fmaxf(facts.sum(squares) / n - rest * rest, 0.0f) + eps)};
+    if constexpr (Tile::kVectors == 8) break;  // there is no tensor of more such rows than a grid has blocks
   }
 }
 
@@ -234,8 +222,8 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kern
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.x.cols);
   RowsAhead<Tile, T, kStages, kTensors> ahead(columns, 0);
-  Exchange<typename Tile::Group, sizeof(NormFacts<Norm>) / sizeof(float)> exchange(group, ahead.end());
-  const HeldGain<Tile, T> gain(columns, a.gain);
+  AllReduce<typename Tile::Group, Norm::kCentred ? 4 : 1, MergeFacts<Norm>> facts(group, ahead.end(), {});
+  const NormGain<Tile, T, false> gain(columns, a.gain, nullptr);
   // Centred rows are read twice for what is known about them, and so from registers.
   const auto tensor_at = [&](int stage, int t) {
     if constexpr (Norm::kCentred)
@@ -253,7 +241,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kern
   };
   const auto turns = [&](const auto& bias) {
     for_rows_ahead(
-        group, columns, a.x.count, ahead, exchange,
+        group, columns, a.x.count, ahead, facts,
         [&](int64_t r) {
           if constexpr (Norm::kHasResidual)
             return RowSources<T, 2>{{a.x[r], a.residual[r]}};
@@ -261,7 +249,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kern
             return RowSources<T, 1>{{a.x[r]}};
         },
         [&](int64_t, int stage) { return facts_of<Norm>(group, columns, row_at(stage)); },
-        [&](const auto& facts) { return moments_of<Norm>(facts, columns.cols, a.eps); },
+        [&](const auto& row) { return moments_of<Norm>(row(), columns.cols, a.eps); },
         [&](int64_t r, int stage, const Moments& m) {
           write_row<Norm>(
               a, columns, r, m, row_at(stage), [&](int, int i) { return gain(i); }, bias);

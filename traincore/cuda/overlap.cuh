@@ -12,11 +12,17 @@ __device__ __forceinline__ void send_for([[maybe_unused]] const void* p, [[maybe
 #endif
 }
 
-// Until all that was enqueued before this kernel has ended and can be seen; from then on the next one may start likewise.
-// Every thread calls it before it reads or writes memory.
+// Until all that was enqueued before this kernel has ended and can be seen. Every thread calls it before it reads or
+// writes memory.
 __device__ __forceinline__ void wait_for_stream() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The next kernel on the stream may start likewise, once a thread of every block has said so or the block has ended.
+__device__ __forceinline__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }

@@ -68,7 +68,6 @@ class Lanes {
 class Block {
  public:
   static constexpr bool kIsBlock = true;
-  static constexpr int kMostValues = 4;
   __device__ __forceinline__ Block() {
 #if __CUDA_ARCH__ >= 900
     const auto cluster = cooperative_groups::this_cluster();
@@ -88,26 +87,32 @@ class Block {
 
   template <class Op, int K>
   __device__ __forceinline__ void reduce(float (&x)[K]) {
-    static_assert(K <= kMostValues);
-    // Two sets of slots, used in turn: whoever writes a set again has passed a barrier after everyone read it.
-    __shared__ alignas(16) float warps[2][kMostValues][32];
-    const int warp = int(threadIdx.x) / 32, in_warp = int(threadIdx.x) % 32, count = (int(blockDim.x) + 31) / 32;
-    turn_ ^= 1;
     reduce_lanes<Op, 32>(x, 0xffffffffu);
-    if (in_warp == 0)
-#pragma unroll
-      for (int k = 0; k < K; ++k) warps[turn_][k][warp] = x[k];
-    __syncthreads();
+    const auto warps = exchanged(x);
+    const int count = (int(blockDim.x) + 31) / 32;
 #pragma unroll
     for (int k = 0; k < K; ++k) {
       x[k] = Op::kNeutral;
       int w = 0;
       for (; w + 4 <= count; w += 4) {
-        const float4 four = *reinterpret_cast<const float4*>(&warps[turn_][k][w]);
+        const float4 four = *reinterpret_cast<const float4*>(&warps[k][w]);
         x[k] = Op{}(x[k], Op{}(Op{}(four.x, four.y), Op{}(four.z, four.w)));
       }
-      for (; w < count; ++w) x[k] = Op{}(x[k], warps[turn_][k][w]);
+      for (; w < count; ++w) x[k] = Op{}(x[k], warps[k][w]);
     }
+  }
+
+  // [K][32]: what the block's warps have. Two sets of slots, used in turn: whoever writes a set again has passed a barrier
+  // after everyone read it.
+  template <int K>
+  __device__ __forceinline__ const float (*exchanged(const float (&x)[K]))[32] {
+    __shared__ alignas(16) float warps[2][K][32];
+    turn_ ^= 1;
+    if (threadIdx.x % 32 == 0)
+#pragma unroll
+      for (int k = 0; k < K; ++k) warps[turn_][k][threadIdx.x / 32] = x[k];
+    __syncthreads();
+    return warps[turn_];
   }
 
  private:

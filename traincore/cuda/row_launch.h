@@ -33,8 +33,8 @@ inline Grid grid_of(const AheadPlan& plan) {
 template <int kVectors>
 using AheadTile = RowTile<Block, true, kVectors>;
 
-// Calls body.operator()<Tile>() for the plan's tile.
-template <class F>
+// Calls body.operator()<Tile>() for the plan's tile. kHasEight: the plan may be one of eight vectors.
+template <bool kHasEight = false, class F>
 void with_row_tile(const RowPlan& plan, F&& body) {
   switch (plan.variant) {
     case RowVariant::lanes8_x2:
@@ -45,6 +45,9 @@ void with_row_tile(const RowPlan& plan, F&& body) {
       return body.template operator()<RowTile<Lanes<32>, true, 4>>();
     case RowVariant::block_x4:
       return body.template operator()<RowTile<Block, true, 4>>();
+    case RowVariant::block_x8:
+      if constexpr (kHasEight) body.template operator()<RowTile<Block, true, 8>>();
+      return;
     case RowVariant::block_loop:
       return body.template operator()<RowTile<Block, true, 0>>();
     case RowVariant::warp_scalar:
@@ -57,22 +60,25 @@ void with_row_tile(const RowPlan& plan, F&& body) {
   }
 }
 
-// The same for a plan of rows that are taken ahead, by kernels of two vectors a thread or, where kHasFour, of four too.
-template <bool kHasFour, class F>
-void with_ahead_tile(const AheadPlan& plan, F&& body) {
-  const auto with_lanes = [&]<int kVectors>() {
-    switch (plan.lanes) {
-      case 16:
-        return body.template operator()<RowTile<Lanes<16>, true, kVectors>>();
-      case 32:
-        return body.template operator()<RowTile<Lanes<32>, true, kVectors>>();
-      default:
-        return body.template operator()<RowTile<Block, true, kVectors>>();
-    }
+// body.operator()<Tile, kSharesGain>() for a SlabbedPlan that takes rows ahead: two vectors a thread, or four where there
+// are but two tensors, and of two sums but in a block whose gain is in shared memory.
+template <class Norm, class F>
+void with_slab_tile(const AheadPlan& plan, F&& body) {
+  const auto with_block = [&]<int kVectors, bool kSharesGain>() {
+    return body.template operator()<RowTile<Block, true, kVectors>, kSharesGain>();
   };
-  if (plan.lanes == 8) return body.template operator()<RowTile<Lanes<8>, true, 2>>();
-  if constexpr (kHasFour)
-    if (plan.vectors == 4) return with_lanes.template operator()<4>();
+  const auto with_lanes = [&]<int kVectors>() {
+    if (plan.lanes == 16) return body.template operator()<RowTile<Lanes<16>, true, kVectors>, false>();
+    if (plan.lanes == 32) return body.template operator()<RowTile<Lanes<32>, true, kVectors>, false>();
+    return with_block.template operator()<kVectors, false>();
+  };
+  if (plan.lanes == 8) return body.template operator()<RowTile<Lanes<8>, true, 2>, false>();
+  if constexpr (!Norm::kHasResidual)
+    if (plan.vectors == 4) {
+      if (plan.shares_gain) return with_block.template operator()<4, true>();
+      if constexpr (!Norm::kCentred) return with_lanes.template operator()<4>();
+    }
+  if (plan.shares_gain) return with_block.template operator()<2, true>();
   with_lanes.template operator()<2>();
 }
 

@@ -80,7 +80,7 @@ void require_exact_exponentials(const char* pass, int32_t dtype, const tc_exec& 
          tc_dtype_name(dtype));
 }
 
-RowPlan plan_rows(const RowShape& s) {
+RowPlan plan_rows(const RowShape& s, int32_t most_vectors) {
   if (s.mixed) return mixed_rows(s);
   if (!s.aligned)
     return s.cols <= kWarpScalarCols ? several_rows_a_block(RowVariant::warp_scalar, kWarp, s.rows)
@@ -88,7 +88,9 @@ RowPlan plan_rows(const RowShape& s) {
   const int64_t vectors = s.cols * s.element_bytes / kVectorBytes;
   for (const Row& row : kByWarp)
     if (vectors <= int64_t{row.lanes} * row.vectors) return several_rows_a_block(row.variant, row.lanes, s.rows);
-  if (vectors > int64_t{kVectors} * kMostThreads) return one_row_a_block(RowVariant::block_loop, kMostThreads, s.rows);
+  if (vectors > int64_t{most_vectors} * kMostThreads)
+    return one_row_a_block(RowVariant::block_loop, kMostThreads, s.rows);
+  if (vectors > int64_t{kVectors} * kMostThreads) return one_row_a_block(RowVariant::block_x8, kMostThreads, s.rows);
   const int64_t threads = round_up((vectors + kVectors - 1) / kVectors, kWarp);
   return one_row_a_block(RowVariant::block_x4, std::max<int64_t>(threads, kFewestThreads), s.rows);
 }
@@ -97,7 +99,7 @@ std::optional<AheadPlan> plan_ahead(const RowShape& s, const AheadShape& kernel,
                                     const DeviceInfo& device) {
   if (!s.aligned || s.mixed) return {};
   const int64_t vectors = s.cols * s.element_bytes / kVectorBytes;
-  AheadPlan p{0, kernel.vectors, kernel.stages, kLaneThreads, 1, 0, 0};
+  AheadPlan p{0, kernel.vectors, kernel.stages, kLaneThreads, 1, 0, 0, false};
   for (const int32_t lanes : {8, 16, 32})
     if (vectors <= int64_t{lanes} * vectors_of(lanes, kernel)) {
       p.lanes = lanes, p.vectors = vectors_of(lanes, kernel);
@@ -114,15 +116,17 @@ std::optional<AheadPlan> plan_ahead(const RowShape& s, const AheadShape& kernel,
   const int64_t at_once = clusters_at_once(p.cluster) * (threads_per_sm / p.threads);
   p.groups = std::clamp<int64_t>((s.rows + rows_per_block - 1) / rows_per_block, 1, at_once);
   const int64_t rows_bytes = int64_t{p.stages} * tensors * p.vectors * kVectorBytes * p.threads;
-  const int64_t exchanged = p.lanes ? 0 : int64_t{2} * values * (p.threads / kWarp) * p.cluster * 8;
+  const int64_t of_a_turn = p.threads / kWarp + (p.cluster > 1 ? p.cluster : 0);
+  const int64_t exchanged = p.lanes ? 0 : 2 * values * of_a_turn * 8;
   const int64_t sums = rows_per_block > 1 ? rows_per_block * s.cols * 4 : 0;
   p.shared = static_cast<int32_t>(std::max(rows_bytes + exchanged, sums));
   if (p.shared > device.shared_per_block) return {};
   return p;
 }
 
-RowsPlan plan_rows(const RowShape& shape, const AheadShape& kernel, int tensors, int values, const DeviceInfo& device) {
-  const RowPlan rows = plan_rows(shape);
+RowsPlan plan_rows(const RowShape& shape, const AheadShape& kernel, int tensors, int values, const DeviceInfo& device,
+                   int32_t most_vectors) {
+  const RowPlan rows = plan_rows(shape, most_vectors);
   if (rows.variant != RowVariant::block_loop) return {rows, {}};
   return {rows, plan_ahead(shape, kernel, tensors, values, device)};
 }
@@ -134,12 +138,25 @@ ColumnPlan plan_columns(const RowShape& s) {
   return {s.aligned, tiles, std::clamp<int64_t>(kBlocks / tiles, 1, std::max<int64_t>(s.rows, 1))};
 }
 
-SlabbedPlan plan_slabbed(const RowShape& shape, bool has_residual, bool has_more, int sums, const DeviceInfo& device) {
+SlabbedPlan plan_slabbed(const RowShape& shape, const Slabbed& pass, const DeviceInfo& device) {
   constexpr AheadShape kTwoTensors{512, 1, 4, kNormStages}, kMoreTensors{512, 1, 2, kNormStages};  // full registers
+  const auto with_gain = [&](std::optional<AheadPlan> p) {
+    if (!p || p->cluster == 1 || !pass.gain_is_exact) return p;
+    const int32_t gain = p->vectors * kVectorBytes * p->threads;
+    p->shares_gain = p->shared + gain <= device.shared_per_block;
+    if (p->shares_gain) p->shared += gain;
+    return p;
+  };
+  const auto of_two = [&] { return plan_ahead(shape, kTwoTensors, 2, pass.sums, device); };
+  const bool has_two = !pass.has_residual && !pass.has_more;
   std::optional<AheadPlan> ahead;
-  if (!has_residual && !has_more && sums == 1) ahead = plan_ahead(shape, kTwoTensors, 2, sums, device);
+  if (has_two && pass.sums == 1) ahead = with_gain(of_two());
   if (!ahead || ahead->vectors != kTwoTensors.vectors)
-    ahead = plan_ahead(shape, kMoreTensors, 3 + has_residual, sums, device);
+    ahead = with_gain(plan_ahead(shape, kMoreTensors, 3 + pass.has_residual, pass.sums, device));
+  if (!ahead && has_two) {  // two sums leave room for four vectors if the gain is elsewhere
+    ahead = with_gain(of_two());
+    if (ahead && !ahead->shares_gain) ahead.reset();
+  }
   return {ahead, plan_rows(shape), plan_columns(shape)};
 }
 

@@ -13,6 +13,7 @@ enum class RowVariant : int32_t {
   lanes16_x4,   // 16 threads a row
   warp_x4,      // a warp a row
   block_x4,     // a block a row
+  block_x8,     // the same with up to eight, where a row op has room for them
   block_loop,   // any width: the row is read again for every pass over it
   warp_scalar,  // rows that no 16-byte access fits (odd width, stride or address), element by element
   block_scalar,
@@ -33,7 +34,8 @@ struct RowPlan {
   int64_t rows_per_block;
   int64_t blocks;  // of a full grid, one row (or set of rows) a block
 };
-RowPlan plan_rows(const RowShape& shape);
+// most_vectors: 4 or 8, that a thread may keep of a row.
+RowPlan plan_rows(const RowShape& shape, int32_t most_vectors = 4);
 bool is_mixed(RowVariant variant);
 
 // Kernels that take rows in turn, the next ones on their way into shared memory.
@@ -48,12 +50,16 @@ inline constexpr int32_t kNormStages = 3;
 inline constexpr AheadShape kNormAhead{512, 1, 8, kNormStages}, kFullNormAhead{512, 1, 4, kNormStages};
 inline constexpr AheadShape kSoftmaxAhead{256, 3, 8, 2}, kSoftmaxBackwardAhead{512, 1, 4, 3};
 
+// Forward rows in registers, of which two tensors leave room for half as many vectors.
+inline int32_t most_vectors_forward(bool has_residual) { return has_residual ? 4 : 8; }
+
 struct AheadPlan {
   int32_t lanes;  // of a warp that share a row; 0: a block does, or a cluster of blocks
   int32_t vectors, stages;
   int32_t threads, cluster;
-  int64_t groups;  // of blocks: they take all rows in turn
-  int32_t shared;  // bytes a block
+  int64_t groups;    // of blocks: they take all rows in turn
+  int32_t shared;    // bytes a block
+  bool shares_gain;  // the gain is in shared memory too
 };
 // None where no 16-byte access fits, dtypes differ, a row takes more blocks than a cluster has, or the device has too
 // little shared memory. `values`: that the warps of a row tell each other.
@@ -65,7 +71,8 @@ struct RowsPlan {
   RowPlan rows;
   std::optional<AheadPlan> ahead;
 };
-RowsPlan plan_rows(const RowShape& shape, const AheadShape& kernel, int tensors, int values, const DeviceInfo& device);
+RowsPlan plan_rows(const RowShape& shape, const AheadShape& kernel, int tensors, int values, const DeviceInfo& device,
+                   int32_t most_vectors = 4);
 
 // Sums over rows in a pass of their own: blocks of kColumnThreads threads, one or one vector of columns each.
 inline constexpr int kColumnThreads = 256;
@@ -91,7 +98,12 @@ struct SlabbedPlan {
 inline bool takes_rows_ahead(const SlabbedPlan& p, bool has_sums) {
   return p.ahead && (has_sums || p.rows.variant == RowVariant::block_loop);
 }
-SlabbedPlan plan_slabbed(const RowShape& shape, bool has_residual, bool has_more, int sums, const DeviceInfo& device);
+struct Slabbed {
+  bool has_residual, has_more;
+  int sums;
+  bool gain_is_exact;  // in the rows' dtype
+};
+SlabbedPlan plan_slabbed(const RowShape& shape, const Slabbed& pass, const DeviceInfo& device);
 
 std::string describe(const RowPlan& plan);
 std::string describe(const RowsPlan& plan);

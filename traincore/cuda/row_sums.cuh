@@ -24,6 +24,11 @@ class RowSums {
     if constexpr (Tile::kVectors > 0) add_to(sums_[v], a);
   }
   // Adds a * b.
+  __device__ __forceinline__ void add(int v, const Floats<kVec>& a, float b) {
+    if constexpr (Tile::kVectors > 0)
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) sums_[v][j] = fmaf(a[j], b, sums_[v][j]);
+  }
   __device__ __forceinline__ void add(int v, const Floats<kVec>& a, const Floats<kVec>& b) {
     if constexpr (Tile::kVectors > 0)
 #pragma unroll

@@ -32,6 +32,15 @@ struct Columns {
     return vectors * kVec;
   }
 
+  // How many elements of a row this warp has, where its threads keep them.
+  __device__ __forceinline__ int count_in_warp() const {
+    if constexpr (!Tile::Group::kIsBlock) return cols;
+    const int first = lane - int(threadIdx.x) % 32;
+    int count = 0;
+    all([&](int c, int) { count += ::min(::max(cols - (c - (lane - first) * kVec), 0), 32 * kVec); });
+    return count;
+  }
+
   // f(first column, which of this thread's vectors) for every vector of the row that is this thread's.
   template <class F>
   __device__ __forceinline__ void each(F&& f) const {

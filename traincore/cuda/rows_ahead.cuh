@@ -3,6 +3,7 @@
 #pragma once
 #include <cuda_pipeline.h>
 
+#include "traincore/cuda/all_reduce.cuh"
 #include "traincore/cuda/rows.cuh"
 
 namespace tc::cuda {
@@ -70,12 +71,6 @@ class RowsAhead {
     return mine_ + ((stage * kTensors + t) * kVectors + v) * 32;
   }
   uint4* mine_;
-};
-
-// What one warp knows about a row.
-template <int kValues>
-struct RowValues {
-  float at[kValues];
 };
 
 // The RowValues of all warps that share a row: put() leaves this warp's, after take() every lane has its share of them all.
@@ -232,21 +227,5 @@ __device__ __forceinline__ void for_rows_ahead(const typename Tile::Group& group
     stage = next;
   }
 }
-
-// This thread's part of a norm's gain, in f32, for as many rows as the block works on; past the end of the row it is 0.
-template <class Tile, class T>
-class HeldGain {
- public:
-  static constexpr int kVec = Tile::template kVec<T>;
-  __device__ __forceinline__ HeldGain(const Columns<Tile, T>& columns, const Gain& gain) {
-    columns.all([&](int c, int v) {
-      gain_[v] = c < columns.cols ? gain.template load<kVec>(c) : floats<kVec>([](int) { return 0.0f; });
-    });
-  }
-  __device__ __forceinline__ const Floats<kVec>& operator()(int v) const { return gain_[v]; }
-
- private:
-  Floats<kVec> gain_[Tile::kVectors];
-};
 
 }  // namespace tc::cuda

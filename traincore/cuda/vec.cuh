@@ -132,6 +132,23 @@ struct AnyVector {
   }
 };
 
+// A [cols] vector of T.
+template <class T, int N>
+struct PlainVector {
+  const T* data;
+  __device__ __forceinline__ Floats<N> operator()(int c) const {
+    constexpr int kPart = N < kWide<T> ? N : kWide<T>;
+    Floats<N> y;
+#pragma unroll
+    for (int part = 0; part < N / kPart; ++part) {
+      const auto piece = Pack<T, kPart>::load(data + c + part * kPart).f32();
+#pragma unroll
+      for (int i = 0; i < kPart; ++i) y[part * kPart + i] = piece[i];
+    }
+    return y;
+  }
+};
+
 template <class T, int N>
 struct TypedVector {
   const T* data;
@@ -161,13 +178,14 @@ struct Gain {
     for (int i = 0; i < N; ++i) y[i] += offset;
     return y;
   }
-  // f(gain(c) -> Floats<N>), so that the dtype is looked at once and not at every load.
+  // f(gain(c) -> Floats<N>), so that the dtype of a plain vector is looked at once and not at every load.
   template <int N, class F>
   __device__ __forceinline__ void visit(F&& f) const {
     if (!vector.data) return f([](int) { return floats<N>([](int) { return 1.0f; }); });
-    if (vector.dtype == TC_DTYPE_F32) return f(TypedVector<float, N>{static_cast<const float*>(vector.data), offset});
-    if (vector.dtype == TC_DTYPE_BF16) return f(TypedVector<bf16, N>{static_cast<const bf16*>(vector.data), offset});
-    f(TypedVector<f16, N>{static_cast<const f16*>(vector.data), offset});
+    if (offset != 0) return f([this](int c) { return load<N>(c); });
+    if (vector.dtype == TC_DTYPE_F32) return f(PlainVector<float, N>{static_cast<const float*>(vector.data)});
+    if (vector.dtype == TC_DTYPE_BF16) return f(PlainVector<bf16, N>{static_cast<const bf16*>(vector.data)});
+    f(PlainVector<f16, N>{static_cast<const f16*>(vector.data)});
   }
 };
 

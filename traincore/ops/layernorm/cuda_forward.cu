@@ -15,7 +15,7 @@ void launch_forward(const RowsPlan& plan, const tc_exec& exec, const NormForward
   if (plan.ahead)
     return launch<norm_forward_ahead_kernel<Norm, AheadTile<kFullNormAhead.vectors>, T, kNormStages>>(
         "layernorm_forward_ahead", grid_of(*plan.ahead), exec, args);
-  with_row_tile(plan.rows, [&]<class Tile>() {
+  with_row_tile<!Norm::kHasResidual>(plan.rows, [&]<class Tile>() {
     launch<norm_forward_kernel<Norm, Tile, T>>("layernorm_forward", grid_of(plan.rows), exec, args);
   });
 }

@@ -153,10 +153,12 @@ __global__ void __launch_bounds__(kGpuThreads, 1) dots_kernel(const DotsArgs arg
     const int steps = (end - begin + kStep * kStages - 1) / (kStep * kStages) * kStages;
     Stream<T, kVec> stream(a, rows, begin, end);
     stream.send_for(kStages, begin, end);
-    if (begin == 0)
+    if (begin == 0) {
       wait_for_stream();
-    else
+      let_next_begin();
+    } else {
       __syncthreads();  // everyone is done with the part before
+    }
     normalised.stage(begin, end, steps * kStep);
     __syncthreads();
     Loads<T, kVec> ring[kStages];

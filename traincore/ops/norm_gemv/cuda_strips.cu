@@ -148,10 +148,12 @@ __global__ void __launch_bounds__(kGpuThreads, 1) strips_kernel(const StripsArgs
     const int steps = (end - begin + step * kStages - 1) / (step * kStages) * kStages;
     column.start(a, begin, end);
     column.send_for(a, kStages);
-    if (begin == first)
+    if (begin == first) {
       wait_for_stream();
-    else
+      let_next_begin();
+    } else {
       __syncthreads();  // everyone is done with the part before
+    }
     normalised.stage(begin, end, steps * step);
     __syncthreads();
     Loads<T, kVec> ring[kStages];

@@ -28,8 +28,9 @@ void launch_backward(const SlabbedPlan& plan, const tc_exec& exec, const NormBac
                                                                    ColumnTiles{plan.columns.tiles, plan.columns.slabs});
     });
   if (takes_rows_ahead(plan, has_sums))
-    return with_ahead_tile<!Norm::kHasResidual>(*plan.ahead, [&]<class Tile>() {
-      launch<norm_slab_kernel<Norm, Tile, T, kNormStages>>("rmsnorm_backward_slab", grid_of(*plan.ahead), exec, args);
+    return with_slab_tile<Norm>(*plan.ahead, [&]<class Tile, bool kSharesGain>() {
+      launch<norm_slab_kernel<Norm, Tile, T, kNormStages, kSharesGain>>("rmsnorm_backward_slab", grid_of(*plan.ahead),
+                                                                        exec, args);
     });
   if (args.dx.data)
     with_row_tile(plan.rows, [&]<class Tile>() {

@@ -17,7 +17,7 @@ void launch_forward(const RowsPlan& plan, const tc_exec& exec, const NormForward
   if (plan.ahead)
     return launch<norm_forward_ahead_kernel<Norm, AheadTile<kVectors>, T, kNormStages>>(
         "rmsnorm_forward_ahead", grid_of(*plan.ahead), exec, args);
-  with_row_tile(plan.rows, [&]<class Tile>() {
+  with_row_tile<!Norm::kHasResidual>(plan.rows, [&]<class Tile>() {
     launch<norm_forward_kernel<Norm, Tile, T>>("rmsnorm_forward", grid_of(plan.rows), exec, args);
   });
 }

@@ -1,0 +1,165 @@
+// Device code: what the warps that share a row know about it, merged, while something else is done meanwhile.
+#pragma once
+#include "traincore/cuda/reduce.cuh"
+
+namespace tc::cuda {
+
+// What one warp, or one block, knows about a row.
+template <int kValues>
+struct RowValues {
+  float at[kValues];
+};
+
+// The RowValues of up to 32 warps or blocks, one in a lane.
+template <int kValues>
+struct Shares {
+  RowValues<kValues> mine;
+  bool is_there;  // whether this lane has one
+  // Over all lanes, which have 0 where they have no share; every lane gets the same bits.
+  template <int K>
+  __device__ __forceinline__ void sum(float (&x)[K]) const {
+    reduce_lanes<Add, 32>(x, 0xffffffffu);
+  }
+};
+
+// Values that simply add up.
+template <int kValues>
+struct AddUp {
+  __device__ __forceinline__ RowValues<kValues> operator()(const Shares<kValues>& shares) const {
+    RowValues<kValues> total;
+#pragma unroll
+    for (int k = 0; k < kValues; ++k) total.at[k] = shares.is_there ? shares.mine.at[k] : 0.0f;
+    shares.sum(total.at);
+    return total;
+  }
+};
+
+// merge(the shares of all warps of the group), for every thread of it.
+template <class Group, int kValues, class Merge>
+__device__ __forceinline__ RowValues<kValues> merged(Group& group, const RowValues<kValues>& warp, Merge&& merge) {
+  if constexpr (Group::kIsBlock) {
+    const auto slots = group.template exchanged<kValues>(warp.at);
+    const int in_warp = int(threadIdx.x) % 32;
+    Shares<kValues> shares{{}, in_warp < int(blockDim.x) / 32};
+#pragma unroll
+    for (int k = 0; k < kValues; ++k) shares.mine.at[k] = slots[k][in_warp];
+    return merge(shares);
+  } else {
+    return warp;
+  }
+}
+
+// The same in two steps, so that nobody waits: put() leaves what this warp knows, after take() the object's call gives what
+// all know. A group inside one warp has nothing to exchange.
+template <class Group, int kValues, class Merge>
+class AllReduce {
+ public:
+  __device__ __forceinline__ AllReduce(const Group&, void*, Merge) {}
+  __device__ __forceinline__ void put(const RowValues<kValues>& x) { merged_ = x; }
+  __device__ __forceinline__ void take() {}
+  __device__ __forceinline__ const RowValues<kValues>& operator()() const { return merged_; }
+
+ private:
+  RowValues<kValues> merged_;
+};
+
+// Warps tell their block's leader, which tells the blocks of the cluster; a block alone has no leader, its warps tell each
+// other. Two sets of slots are used in turn: who writes one again has passed a barrier after everyone had read it. A value
+// carries the number of its turn: who waits for that needs no fence, behind which a warp would wait for the rows that it
+// wrote before.
+template <int kValues, class Merge>
+class AllReduce<Block, kValues, Merge> {
+ public:
+  // `slots`: as much shared memory as plan_ahead() counts.
+  __device__ __forceinline__ AllReduce(const Block& group, void* slots, Merge merge)
+      : merge_(merge),
+        warps_(int(blockDim.x) / 32),
+        blocks_(group.blocks()),
+        rank_(group.rank()),
+        of_warps_(static_cast<uint64_t*>(slots)),
+        of_blocks_(of_warps_ + 2 * kValues * warps_) {
+    const int count = 2 * kValues * (warps_ + (blocks_ > 1 ? blocks_ : 0));
+    for (int i = int(threadIdx.x); i < count; i += int(blockDim.x)) of_warps_[i] = 0;
+#if __CUDA_ARCH__ >= 900
+    cooperative_groups::this_cluster().sync();  // the others' memory is there, and theirs is empty
+#else
+    __syncthreads();
+#endif
+  }
+  __device__ __forceinline__ void put(const RowValues<kValues>& x) {
+    ++turn_;
+    const int warp = int(threadIdx.x) / 32, in_warp = int(threadIdx.x) % 32;
+    if (in_warp == 0)
+      write(of_warps_, warps_, warp, x, [](uint32_t slot, uint64_t value) {
+        asm volatile("st.volatile.shared.u64 [%0], %1;" ::"r"(slot), "l"(value) : "memory");
+      });
+#if __CUDA_ARCH__ >= 900
+    if (blocks_ > 1) tell_blocks(warp, in_warp);
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+  }
+  __device__ __forceinline__ void take() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#else
+    __syncthreads();
+#endif
+    merged_ = merge_(blocks_ > 1 ? read(of_blocks_, blocks_) : read(of_warps_, warps_));
+  }
+  __device__ __forceinline__ const RowValues<kValues>& operator()() const { return merged_; }
+
+ private:
+  __device__ __forceinline__ int at(int k, int i, int count) const {
+    return (int(turn_ % 2) * kValues + k) * count + i;
+  }
+  // store(the i-th slot of `count`, in shared memory; the value and its turn)
+  template <class Store>
+  __device__ __forceinline__ void write(uint64_t* slots, int count, int i, const RowValues<kValues>& x,
+                                        Store&& store) const {
+#pragma unroll
+    for (int k = 0; k < kValues; ++k)
+      store(uint32_t(__cvta_generic_to_shared(slots + at(k, i, count))),
+            uint64_t{turn_} << 32 | __float_as_uint(x.at[k]));
+  }
+#if __CUDA_ARCH__ >= 900
+  // The leader, another warp every turn, waits for the warps of the block, and alone does.
+  __device__ __forceinline__ void tell_blocks(int warp, int in_warp) {
+    const int threads = int(blockDim.x);
+    if (warp != int(turn_ % unsigned(warps_))) {
+      asm volatile("barrier.arrive.aligned 1, %0;" ::"r"(threads) : "memory");
+      return;
+    }
+    asm volatile("barrier.sync.aligned 1, %0;" ::"r"(threads) : "memory");
+    const RowValues<kValues> block = merge_(read(of_warps_, warps_));
+    if (in_warp < blocks_)
+      write(of_blocks_, blocks_, rank_, block, [in_warp](uint32_t slot, uint64_t value) {
+        asm("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(slot) : "r"(in_warp));
+        asm volatile("st.relaxed.cluster.shared::cluster.u64 [%0], %1;" ::"r"(slot), "l"(value) : "memory");
+      });
+  }
+#endif
+  // The lanes of a warp wait together, so that they need not be brought together afterwards.
+  __device__ __forceinline__ Shares<kValues> read(const uint64_t* slots, int count) const {
+    const int in_warp = int(threadIdx.x) % 32, i = ::min(in_warp, count - 1);
+    Shares<kValues> shares{{}, in_warp < count};
+    bool is_there;
+    do {
+      is_there = true;
+#pragma unroll
+      for (int k = 0; k < kValues; ++k) {
+        const uint64_t value = *static_cast<const volatile uint64_t*>(slots + at(k, i, count));
+        is_there &= uint32_t(value >> 32) == turn_;
+        shares.mine.at[k] = __uint_as_float(uint32_t(value));
+      }
+    } while (!__all_sync(0xffffffffu, is_there));
+    return shares;
+  }
+  Merge merge_;
+  int warps_, blocks_, rank_;
+  uint64_t *of_warps_, *of_blocks_;
+  uint32_t turn_ = 0;
+  RowValues<kValues> merged_;
+};
+
+}  // namespace tc::cuda
