@@ -1,5 +1,6 @@
 """traincore.torch: values and gradients against float64 torch and against the definitions, gradcheck, autocast, strides."""
 
+import numpy as np
 import pytest
 from torch_cases import CASES, TARGET, F, as_tuple, every_case, inputs, outputs_and_gradients, plain_attention, serve
 from torch_support import error, needs, on_every_device, randn, torch
@@ -237,6 +238,30 @@ def test_errors_name_what_is_wrong():
         tct.cross_entropy(x, torch.tensor([0, 7, 1]))
     with pytest.raises(TypeError, match="target"):
         tct.cross_entropy(x, torch.zeros(3))
+
+
+def test_scalars_of_a_wrong_type_are_named():
+    x, target = torch.ones(3, 7), torch.tensor([0, 1, 2])
+    for function, arguments, named in (
+        (tct.rmsnorm, (x, None, "a"), "rmsnorm: eps is a str, expected float"),
+        (tct.rmsnorm, (x, None, 1e-6, 3), "rmsnorm: rounding is a int, expected str"),
+        (tct.add_rmsnorm, (x, x, None, None), "add_rmsnorm: eps is a NoneType, expected float"),
+        (tct.layernorm, (x, None, None, [1e-5]), "layernorm: eps is a list, expected float"),
+        (tct.rope, (x, None, x, x, None, 1), "rope: pairing is a int, expected str"),
+        (tct.activation, (x, 3), "activation: kind is a int, expected str"),
+        (tct.geglu, (x, x, None), "geglu: approximate is a NoneType, expected str"),
+    ):
+        with pytest.raises(TypeError, match=named):
+            function(*arguments)
+    for options, named in (({"scale": "1"}, "scale is a str"), ({"causal": "no"}, "causal is a str"), ({"seed": 0.5}, "seed is a float")):
+        with pytest.raises(TypeError, match=f"attention: {named}, expected"):
+            tct.attention(*[torch.ones(1, 1, 2, 4)] * 3, **options)
+    with pytest.raises(TypeError, match="cross_entropy: ignore_index is a float, expected int"):
+        tct.cross_entropy(x, target, ignore_index=0.5)
+    for eps in (1, np.float32(1e-6), torch.tensor(1e-6), True):  # numbers all the same
+        tct.rmsnorm(x, None, eps)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'weight'"):
+        tct.rmsnorm(x)
 
 
 def test_everything_is_documented():

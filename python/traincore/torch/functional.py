@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from . import _attention_ops, _loss_ops, _norm_ops, _pointwise_ops
+from ._scalars import names_scalars
 
 _BOTTOM_RIGHT = -(2**63)
 
@@ -46,6 +47,7 @@ def over_rows(function: str, norm, x: Tensor, shape: tuple[int, ...], *parameter
     return norm(x.flatten(-len(shape)), *(None if p is None else p.flatten() for p in parameters)).reshape(x.shape)
 
 
+@names_scalars
 def rmsnorm(
     x: Tensor, weight: Tensor | None, eps: float = 1e-6, rounding: str = "once", weight_offset: float = 0.0
 ) -> Tensor:
@@ -61,6 +63,7 @@ def rmsnorm(
     return over_rows("rmsnorm", norm, x, () if weight is None else weight.shape, weight)
 
 
+@names_scalars
 def add_rmsnorm(x: Tensor, a: Tensor, weight: Tensor | None, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
     """(y, h): h = x + a, and its RMSNorm y over the last dimension, rounded before the weight as the two modules one
     after the other do."""
@@ -70,6 +73,7 @@ def add_rmsnorm(x: Tensor, a: Tensor, weight: Tensor | None, eps: float = 1e-6) 
     return y, h
 
 
+@names_scalars
 def layernorm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
     """(x - mean) / sqrt(variance + eps) * weight + bias over the parameters' dimensions, the last one without any."""
     _require_tensors("layernorm", ("weight", "bias"), weight=weight, bias=bias)
@@ -80,6 +84,7 @@ def layernorm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = Non
     return over_rows("layernorm", norm, x, next((p.shape for p in (weight, bias) if p is not None), ()), weight, bias)
 
 
+@names_scalars
 def rope(
     q: Tensor, k: Tensor | None, cos: Tensor, sin: Tensor, positions: Tensor | None = None, pairing: str = "half"
 ) -> tuple[Tensor, Tensor | None]:
@@ -90,6 +95,7 @@ def rope(
     return q_out, None if k is None else k_out
 
 
+@names_scalars
 def activation(x: Tensor, kind: str, up: Tensor | None = None) -> Tensor:
     """act(x), or gated act(x) up; kinds silu, sigmoid, gelu_tanh, gelu_erf, quick_gelu, relu, relu2, tanh."""
     _require_tensors("activation", ("up",), x=x, up=up)
@@ -103,6 +109,7 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return activation(gate, "silu", up)
 
 
+@names_scalars
 def geglu(gate: Tensor, up: Tensor, approximate: str = "tanh") -> Tensor:
     """gelu(gate) up; approximate "tanh" or "none" as in torch.nn.functional.gelu."""
     return activation(gate, _gelu(approximate), up)
@@ -118,6 +125,7 @@ def sigmoid(x: Tensor) -> Tensor:
     return activation(x, "sigmoid")
 
 
+@names_scalars
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """x Phi(x); approximate "tanh" or "none" as in torch.nn.functional.gelu."""
     return activation(x, _gelu(approximate))
@@ -162,6 +170,7 @@ def log_softmax(x: Tensor) -> Tensor:
     return _loss_ops.softmax_forward(x, True)
 
 
+@names_scalars
 def cross_entropy(
     logits: Tensor,
     target: Tensor,
@@ -187,6 +196,7 @@ def cross_entropy(
     )[0]
 
 
+@names_scalars
 def attention(
     q: Tensor,
     k: Tensor,
