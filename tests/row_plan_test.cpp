@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "traincore/core/error.h"
 #include "traincore/cuda/known_devices.h"
+#include "traincore/cuda/row_shape.h"
 
 namespace tc::cuda {
 namespace {
@@ -138,6 +140,19 @@ TEST(RowPlan, ColumnTilesCoverEveryColumn) {
     EXPECT_GE(plan.tiles * kColumnThreads, cols);
     EXPECT_GE(plan.slabs, 1);
     EXPECT_LE(plan.slabs, s.rows);
+  }
+}
+
+TEST(RowPlan, RowsTooWideAreRefusedByName) {
+  const int64_t extents[] = {1, int64_t{INT32_MAX} + 1};
+  const tc_tensor x = tc_tensor_dense(nullptr, TC_DTYPE_BF16, 2, extents);
+  try {
+    row_shape("op_forward", "x", {&x}, {});
+    FAIL() << "not refused";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code, TC_ERR_KERNEL_NOT_FOUND);
+    EXPECT_STREQ(e.what(),
+                 "op_forward: x has rows of 2147483648 elements, but its GPU kernels serve rows of up to 2147483647");
   }
 }
 

@@ -69,8 +69,10 @@ RowPlan mixed_rows(const RowShape& s) {
 
 bool is_mixed(RowVariant v) { return v == RowVariant::mixed || v == RowVariant::mixed_scalar; }
 
-void too_wide(int64_t cols) {
-  fail(TC_ERR_KERNEL_NOT_FOUND, "a row has {} elements, but GPU kernels serve rows of up to 2147483647", cols);
+void require_cols(const char* op, const char* argument, int64_t cols, int64_t most) {
+  if (cols > most)
+    fail(TC_ERR_KERNEL_NOT_FOUND, "{}: {} has rows of {} elements, but its GPU kernels serve rows of up to {}", op,
+         argument, cols, most);
 }
 
 void require_exact_exponentials(const char* pass, int32_t dtype, const tc_exec& exec) {

@@ -82,7 +82,8 @@ struct ColumnPlan {
 };
 ColumnPlan plan_columns(const RowShape& shape);
 
-[[noreturn]] void too_wide(int64_t cols);  // KERNEL_NOT_FOUND: inside a row offsets have 32 bits
+// KERNEL_NOT_FOUND for wider rows than a kernel serves: inside a row offsets have 32 bits.
+void require_cols(const char* op, const char* argument, int64_t cols, int64_t most = INT32_MAX);
 // KERNEL_NOT_FOUND where TC_STRICT is asked of a kernel whose exponentials of 16-bit storage are ex2.approx.
 void require_exact_exponentials(const char* pass, int32_t dtype, const tc_exec& exec);
 // A backward pass over dy, x and maybe a residual and more, with `sums` sums over rows: rows and sums in one kernel, which

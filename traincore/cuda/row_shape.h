@@ -16,16 +16,16 @@ inline bool fits_vectors(const tc_tensor& t) {
   return fits;
 }
 
-// `rows` are the full-size tensors, the first of which is there; `vectors` the [cols] ones of any dtype, whose wide
-// loads need 16 bytes of alignment and no more.
-inline RowShape row_shape(std::initializer_list<const tc_tensor*> rows,
+// `rows` are the full-size tensors, the first of which is there and named for refusals; `vectors` the [cols] ones of any
+// dtype, whose wide loads need 16 bytes of alignment and no more.
+inline RowShape row_shape(const char* op, const char* first, std::initializer_list<const tc_tensor*> rows,
                           std::initializer_list<const tc_tensor*> vectors) {
   const tc_tensor& x = **rows.begin();
   RowShape s;
   s.cols = x.shape[x.rank - 1];
   s.rows = s.cols ? element_count(x) / s.cols : 0;
   s.element_bytes = static_cast<int32_t>(tc_dtype_size(x.dtype));
-  if (s.cols > INT32_MAX) too_wide(s.cols);
+  require_cols(op, first, s.cols);
   for (const tc_tensor* t : rows) {
     s.aligned &= fits_vectors(*t);
     s.mixed |= given(*t) && t->dtype != x.dtype;

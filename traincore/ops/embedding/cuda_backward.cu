@@ -242,7 +242,7 @@ size_t backward_cuda_workspace(const tcx_embedding_backward_args& a, const tc_ex
 
 void backward_cuda(const tcx_embedding_backward_args& a, const tc_exec& exec) {
   const DeviceGuard device(a.dy);
-  if (a.dweight.shape[1] > INT32_MAX) too_wide(a.dweight.shape[1]);
+  require_cols("embedding_backward", "dweight", a.dweight.shape[1]);
   Arena arena(exec.workspace);
   const Parts parts = carve(a, arena);
   sort_rows(a.ids, a.dweight.shape[0], plan_of(a), parts.sort, exec);

@@ -50,7 +50,7 @@ int32_t width_of(const tc_tensor& w) {
 }  // namespace
 
 GpuProducts gpu_products(const tcx_norm_gemv_args& a) {
-  if (const int64_t k = AnyRows(a.x).cols(); k > INT32_MAX / 2) cuda::too_wide(k);
+  cuda::require_cols("norm_gemv", "x", AnyRows(a.x).cols(), INT32_MAX / 2);
   GpuProducts products{};
   std::array<int, kMatrices> counts{};
   for (const Matrix& m : matrices(a)) {

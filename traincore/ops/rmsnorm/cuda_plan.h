@@ -6,14 +6,16 @@
 namespace tc::ops::rmsnorm {
 
 inline cuda::RowsPlan plan_forward(const tcx_rmsnorm_forward_args& a, const cuda::DeviceInfo& device) {
-  const cuda::RowShape shape = cuda::row_shape({&a.x, &a.residual, &a.y, &a.residual_out}, {&a.weight});
+  const cuda::RowShape shape =
+      cuda::row_shape("rmsnorm_forward", "x", {&a.x, &a.residual, &a.y, &a.residual_out}, {&a.weight});
   const bool is_pair = given(a.residual);
   return cuda::plan_rows(shape, is_pair ? cuda::kFullNormAhead : cuda::kNormAhead, 1 + is_pair, 1, device,
                          cuda::most_vectors_forward(is_pair));
 }
 
 inline cuda::SlabbedPlan plan_backward(const tcx_rmsnorm_backward_args& a, const cuda::DeviceInfo& device) {
-  const cuda::RowShape shape = cuda::row_shape({&a.dy, &a.x, &a.residual, &a.dresidual_out, &a.dx}, {&a.weight});
+  const cuda::RowShape shape =
+      cuda::row_shape("rmsnorm_backward", "dy", {&a.dy, &a.x, &a.residual, &a.dresidual_out, &a.dx}, {&a.weight});
   const bool gain_is_exact = (!given(a.weight) || a.weight.dtype == a.dy.dtype) && a.weight_offset == 0;
   return cuda::plan_slabbed(shape, {given(a.residual), given(a.dresidual_out), 1, gain_is_exact}, device);
 }
