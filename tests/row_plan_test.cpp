@@ -88,13 +88,11 @@ TEST(RowPlan, RowsOfSeveralDtypesTakeOneGenericKernel) {
   for (const int64_t cols : {1, 96, 4096, 262144}) {
     RowShape s = shape(5, cols, 4);
     s.mixed = true;
-    const SlabbedPlan plan = plan_slabbed(s, {true, false, 1, false}, kH200);
-    EXPECT_EQ(plan.rows.variant, RowVariant::mixed);
-    EXPECT_EQ(plan.rows.blocks, 5);
-    EXPECT_EQ(plan.rows.threads % 32, 0);
-    EXPECT_LE(plan.rows.threads, 512);
-    EXPECT_FALSE(plan.ahead);
-    EXPECT_TRUE(plan.columns.is_wide);
+    const RowPlan plan = plan_rows(s);
+    EXPECT_EQ(plan.variant, RowVariant::mixed);
+    EXPECT_EQ(plan.blocks, 5);
+    EXPECT_EQ(plan.threads % 32, 0);
+    EXPECT_LE(plan.threads, 512);
     s.aligned = false;
     EXPECT_EQ(plan_rows(s).variant, RowVariant::mixed_scalar);
   }
@@ -103,33 +101,6 @@ TEST(RowPlan, RowsOfSeveralDtypesTakeOneGenericKernel) {
 TEST(RowPlan, GridsStayWithinTheHardware) {
   const int64_t many = int64_t{1} << 40;
   for (const int64_t cols : {8, 1024, 4096, 65536}) EXPECT_LT(plan_rows(shape(many, cols)).blocks, int64_t{1} << 31);
-}
-
-TEST(RowPlan, SlabsDependOnTheShapeAlone) {
-  for (const int64_t cols : {128, 1024, 4096, 8192}) {
-    const RowShape s = shape(4096, cols);
-    EXPECT_EQ(plan_slabbed(s, {false, true, 1, false}, kH200).count(),
-              plan_slabbed(s, {false, true, 1, false}, kA100).count());
-  }
-  EXPECT_EQ(plan_slabbed(shape(1, 4096), {false, false, 1, false}, kH200).count(), 1);
-  EXPECT_EQ(plan_slabbed(shape(0, 4096), {false, false, 1, false}, kH200).count(), 1);
-  EXPECT_EQ(plan_slabbed(shape(9, 4096), {false, false, 1, false}, kH200).ahead->vectors, 4);
-  EXPECT_EQ(plan_slabbed(shape(9, 4096), {false, false, 2, false}, kH200).ahead->vectors,
-            2);  // two sums leave fewer registers
-  const auto wide = [](int sums, bool gain_is_exact) {
-    return plan_slabbed(shape(9, 262144), {false, false, sums, gain_is_exact}, kH200).ahead;
-  };
-  EXPECT_FALSE(wide(2, false));  // unless the gain is not in registers either
-  EXPECT_TRUE(wide(2, true)->shares_gain);
-  EXPECT_EQ(wide(2, true)->vectors, 4);
-  EXPECT_TRUE(wide(1, true)->shares_gain);
-  EXPECT_FALSE(wide(1, false)->shares_gain);
-  EXPECT_EQ(wide(1, true)->groups, wide(1, false)->groups);
-  EXPECT_EQ(wide(1, true)->shared - wide(1, false)->shared, 512 * 4 * 16);
-  // Kernels of two vectors have room for a third tensor, whether or not it is there.
-  const auto narrow = plan_slabbed(shape(9, 128), {false, false, 1, false}, kH200).ahead;
-  ASSERT_EQ(narrow->vectors, 2);
-  EXPECT_GE(narrow->shared, narrow->threads * 16 * narrow->stages * narrow->vectors * 3);
 }
 
 TEST(RowPlan, ColumnTilesCoverEveryColumn) {

@@ -8,7 +8,8 @@ namespace tc::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kAtOnce = 8;  // slabs that a thread waits for together
+constexpr int kAtOnce = 8;                                     // slabs that a thread waits for together
+constexpr int64_t kManyColumns = int64_t{132} * kThreads / 8;  // as many as keep an H200 busy at 8 threads each
 
 struct Sum {
   const float* slabs;
@@ -73,7 +74,7 @@ void sum_columns(std::initializer_list<ColumnSum> sums, int64_t slabs, int64_t c
         "column_sums", {.blocks = count * args.tiles, .threads = kThreads, .overlaps = true}, exec, args);
   };
   if (slabs <= 2 * kAtOnce) return with_parts.template operator()<1>();
-  if (slabs <= 8 * 2 * kAtOnce) return with_parts.template operator()<8>();
+  if (slabs <= 8 * 2 * kAtOnce && cols > kManyColumns) return with_parts.template operator()<8>();
   with_parts.template operator()<64>();
 }
 

@@ -70,17 +70,17 @@ __device__ __forceinline__ void add_vector(const NormRow<Norm>& row, int i, cons
 }
 
 // Rows of a slab in turn; this block's part of the parameter gradients stays in registers.
-template <class Norm, class Tile, class T, int kStages, bool kSharesGain>
+template <class Norm, class Tile, class T>
 __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile::kMostThreads)
     norm_slab_kernel(const NormBackwardArgs<T> a) {
   constexpr int kVec = Tile::template kVec<T>, kX = 1, kResidual = 2, kMore = 2 + Norm::kHasResidual;
-  constexpr bool kMayHaveMore = Tile::kVectors == 2;  // plan_slabbed() gives four vectors to two tensors alone
+  constexpr bool kMayHaveMore = Tile::kVectors == 2;  // kSlabKernels give four vectors to two tensors alone
   let_next_begin();
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.dy.cols);
   const bool has_more = kMayHaveMore && a.dresidual_out.data != nullptr;
-  RowsAhead<Tile, T, kStages, kMore + kMayHaveMore> ahead(columns, 0);
-  const NormGain<Tile, T, kSharesGain> gain(columns, a.gain, ahead.end());
+  RowsAhead<Tile, T, Tile::kStages, kMore + kMayHaveMore> ahead(columns, 0);
+  const NormGain<Tile, T, Tile::kSharesGain> gain(columns, a.gain, ahead.end());
   AllReduce<typename Tile::Group, 1 + Norm::kCentred, AddUp<1 + Norm::kCentred>> dots(group, gain.end(), {});
   RowSums<Tile, T> dweight, dbias;
   const int64_t stride = group.row_stride();

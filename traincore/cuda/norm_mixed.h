@@ -1,7 +1,7 @@
 // RMSNorm and LayerNorm of full-size tensors that differ in dtype: one generic kernel a pass, which looks at each dtype
 // while it runs, makes everything in f32, and reads a row again for every pass over it.
 #pragma once
-#include "traincore/cuda/row_plan.h"
+#include "traincore/cuda/slab_plan.h"
 
 namespace tc::cuda {
 

@@ -60,26 +60,4 @@ void with_row_tile(const RowPlan& plan, F&& body) {
   }
 }
 
-// body.operator()<Tile, kSharesGain>() for a SlabbedPlan that takes rows ahead: two vectors a thread, or four where there
-// are but two tensors, and of two sums but in a block whose gain is in shared memory.
-template <class Norm, class F>
-void with_slab_tile(const AheadPlan& plan, F&& body) {
-  const auto with_block = [&]<int kVectors, bool kSharesGain>() {
-    return body.template operator()<RowTile<Block, true, kVectors>, kSharesGain>();
-  };
-  const auto with_lanes = [&]<int kVectors>() {
-    if (plan.lanes == 16) return body.template operator()<RowTile<Lanes<16>, true, kVectors>, false>();
-    if (plan.lanes == 32) return body.template operator()<RowTile<Lanes<32>, true, kVectors>, false>();
-    return with_block.template operator()<kVectors, false>();
-  };
-  if (plan.lanes == 8) return body.template operator()<RowTile<Lanes<8>, true, 2>, false>();
-  if constexpr (!Norm::kHasResidual)
-    if (plan.vectors == 4) {
-      if (plan.shares_gain) return with_block.template operator()<4, true>();
-      if constexpr (!Norm::kCentred) return with_lanes.template operator()<4>();
-    }
-  if (plan.shares_gain) return with_block.template operator()<2, true>();
-  with_lanes.template operator()<2>();
-}
-
 }  // namespace tc::cuda

@@ -35,8 +35,22 @@ RowPlan several_rows_a_block(RowVariant variant, int32_t lanes, int64_t rows) {
   return {variant, kLaneThreads, per_block, std::min((rows + per_block - 1) / per_block, kMostBlocks)};
 }
 
-// How many clusters of 512-thread blocks run at once on an H200's 132 SMs at one block an SM, by the occupancy query: the
-// SMs of a cluster must be neighbours, and some are left over.
+RowPlan one_row_a_block(RowVariant variant, int64_t threads, int64_t rows) {
+  return {variant, static_cast<int32_t>(threads), 1, std::min(rows, kMostBlocks)};
+}
+
+// So many vectors of a row as one thread of `lanes` has.
+int32_t vectors_of(int32_t lanes, const AheadShape& kernel) { return lanes == 8 ? 2 : kernel.vectors; }
+
+RowPlan mixed_rows(const RowShape& s) {
+  const int64_t loads = s.aligned ? s.cols * s.element_bytes / kVectorBytes : s.cols;
+  const int64_t threads = std::clamp<int64_t>(round_up(loads, kWarp), kFewestThreads, kMostThreads);
+  return one_row_a_block(s.aligned ? RowVariant::mixed : RowVariant::mixed_scalar, threads, s.rows);
+}
+
+}  // namespace
+
+// By the occupancy query: the SMs of a cluster must be neighbours, and some are left over.
 int64_t clusters_at_once(int32_t cluster) {
   switch (cluster) {
     case 1:
@@ -52,20 +66,10 @@ int64_t clusters_at_once(int32_t cluster) {
   }
 }
 
-RowPlan one_row_a_block(RowVariant variant, int64_t threads, int64_t rows) {
-  return {variant, static_cast<int32_t>(threads), 1, std::min(rows, kMostBlocks)};
+// Two sets of slots: of the block's warps and, in a cluster, of its blocks.
+int64_t told_bytes(int values, int32_t threads, int32_t cluster) {
+  return int64_t{2} * values * (threads / kWarp + (cluster > 1 ? cluster : 0)) * 8;
 }
-
-// So many vectors of a row as one thread of `lanes` has.
-int32_t vectors_of(int32_t lanes, const AheadShape& kernel) { return lanes == 8 ? 2 : kernel.vectors; }
-
-RowPlan mixed_rows(const RowShape& s) {
-  const int64_t loads = s.aligned ? s.cols * s.element_bytes / kVectorBytes : s.cols;
-  const int64_t threads = std::clamp<int64_t>(round_up(loads, kWarp), kFewestThreads, kMostThreads);
-  return one_row_a_block(s.aligned ? RowVariant::mixed : RowVariant::mixed_scalar, threads, s.rows);
-}
-
-}  // namespace
 
 bool is_mixed(RowVariant v) { return v == RowVariant::mixed || v == RowVariant::mixed_scalar; }
 
@@ -118,8 +122,7 @@ std::optional<AheadPlan> plan_ahead(const RowShape& s, const AheadShape& kernel,
   const int64_t at_once = clusters_at_once(p.cluster) * (threads_per_sm / p.threads);
   p.groups = std::clamp<int64_t>((s.rows + rows_per_block - 1) / rows_per_block, 1, at_once);
   const int64_t rows_bytes = int64_t{p.stages} * tensors * p.vectors * kVectorBytes * p.threads;
-  const int64_t of_a_turn = p.threads / kWarp + (p.cluster > 1 ? p.cluster : 0);
-  const int64_t exchanged = p.lanes ? 0 : 2 * values * of_a_turn * 8;
+  const int64_t exchanged = p.lanes ? 0 : told_bytes(values, p.threads, p.cluster);
   const int64_t sums = rows_per_block > 1 ? rows_per_block * s.cols * 4 : 0;
   p.shared = static_cast<int32_t>(std::max(rows_bytes + exchanged, sums));
   if (p.shared > device.shared_per_block) return {};
@@ -140,36 +143,14 @@ ColumnPlan plan_columns(const RowShape& s) {
   return {s.aligned, tiles, std::clamp<int64_t>(kBlocks / tiles, 1, std::max<int64_t>(s.rows, 1))};
 }
 
-SlabbedPlan plan_slabbed(const RowShape& shape, const Slabbed& pass, const DeviceInfo& device) {
-  constexpr AheadShape kTwoTensors{512, 1, 4, kNormStages}, kMoreTensors{512, 1, 2, kNormStages};  // full registers
-  const auto with_gain = [&](std::optional<AheadPlan> p) {
-    if (!p || p->cluster == 1 || !pass.gain_is_exact) return p;
-    const int32_t gain = p->vectors * kVectorBytes * p->threads;
-    p->shares_gain = p->shared + gain <= device.shared_per_block;
-    if (p->shares_gain) p->shared += gain;
-    return p;
-  };
-  const auto of_two = [&] { return plan_ahead(shape, kTwoTensors, 2, pass.sums, device); };
-  const bool has_two = !pass.has_residual && !pass.has_more;
-  std::optional<AheadPlan> ahead;
-  if (has_two && pass.sums == 1) ahead = with_gain(of_two());
-  if (!ahead || ahead->vectors != kTwoTensors.vectors)
-    ahead = with_gain(plan_ahead(shape, kMoreTensors, 3 + pass.has_residual, pass.sums, device));
-  if (!ahead && has_two) {  // two sums leave room for four vectors if the gain is elsewhere
-    ahead = with_gain(of_two());
-    if (ahead && !ahead->shares_gain) ahead.reset();
-  }
-  return {ahead, plan_rows(shape), plan_columns(shape)};
-}
-
-namespace {
-
 std::string who_shares_a_row(int32_t lanes, int32_t threads, int32_t cluster) {
   if (lanes == kWarp) return "a warp a row";
   if (lanes) return fmt::format("{} threads a row", lanes);
   return cluster > 1 ? fmt::format("a cluster of {} blocks of {} threads a row", cluster, threads)
                      : fmt::format("a block of {} threads a row", threads);
 }
+
+namespace {
 
 std::string describe(const AheadPlan& p) {
   return fmt::format("{}, {} rows in shared memory at once", who_shares_a_row(p.lanes, p.threads, p.cluster), p.stages);
@@ -193,14 +174,5 @@ std::string describe(const RowPlan& p) {
 }
 
 std::string describe(const RowsPlan& p) { return p.ahead ? describe(*p.ahead) : describe(p.rows); }
-
-std::string describe(const SlabbedPlan& p, bool has_sums, bool has_rows) {
-  if (takes_rows_ahead(p, has_sums))
-    return describe(*p.ahead) +
-           (has_sums ? fmt::format("; {} slabs of rows, whose sums are then added in order", p.ahead->groups) : "");
-  if (!has_sums) return describe(p.rows);
-  const std::string sums = fmt::format("sums of columns over {} slabs of rows, then added in order", p.columns.slabs);
-  return has_rows ? fmt::format("{}; {}", sums, describe(p.rows)) : sums;
-}
 
 }  // namespace tc::cuda

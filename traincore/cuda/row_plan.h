@@ -46,8 +46,7 @@ struct AheadShape {
 };
 // Norms: as many vectors as leave room for the gain, and the bias, in registers. Softmax and losses are bound by what they
 // compute, and want threads.
-inline constexpr int32_t kNormStages = 3;
-inline constexpr AheadShape kNormAhead{512, 1, 8, kNormStages}, kFullNormAhead{512, 1, 4, kNormStages};
+inline constexpr AheadShape kNormAhead{512, 1, 8, 2}, kFullNormAhead{512, 1, 4, 3};
 inline constexpr AheadShape kSoftmaxAhead{256, 3, 8, 2}, kSoftmaxBackwardAhead{512, 1, 4, 3};
 
 // Forward rows in registers, of which two tensors leave room for half as many vectors.
@@ -86,28 +85,12 @@ ColumnPlan plan_columns(const RowShape& shape);
 void require_cols(const char* op, const char* argument, int64_t cols, int64_t most = INT32_MAX);
 // KERNEL_NOT_FOUND where TC_STRICT is asked of a kernel whose exponentials of 16-bit storage are ex2.approx.
 void require_exact_exponentials(const char* pass, int32_t dtype, const tc_exec& exec);
-// A backward pass over dy, x and maybe a residual and more, with `sums` sums over rows: rows and sums in one kernel, which
-// keeps its part of the sums in registers, where the device can take rows of that shape ahead; else in two. How many parts
-// there are depends on which of the two it is, and on the shape, but on nothing else of the device.
-struct SlabbedPlan {
-  std::optional<AheadPlan> ahead;
-  RowPlan rows;
-  ColumnPlan columns;
-  int64_t count() const { return ahead ? ahead->groups : columns.slabs; }  // of partial sums
-};
-// The rows, where no sums are wanted: one pass or, where they are kept nowhere, two.
-inline bool takes_rows_ahead(const SlabbedPlan& p, bool has_sums) {
-  return p.ahead && (has_sums || p.rows.variant == RowVariant::block_loop);
-}
-struct Slabbed {
-  bool has_residual, has_more;
-  int sums;
-  bool gain_is_exact;  // in the rows' dtype
-};
-SlabbedPlan plan_slabbed(const RowShape& shape, const Slabbed& pass, const DeviceInfo& device);
+// For plans of the same kind elsewhere.
+int64_t clusters_at_once(int32_t cluster);                         // of 512-thread blocks on an H200, one block an SM
+int64_t told_bytes(int values, int32_t threads, int32_t cluster);  // of AllReduce's slots
+std::string who_shares_a_row(int32_t lanes, int32_t threads, int32_t cluster);
 
 std::string describe(const RowPlan& plan);
 std::string describe(const RowsPlan& plan);
-std::string describe(const SlabbedPlan& plan, bool has_sums, bool has_rows);
 
 }  // namespace tc::cuda

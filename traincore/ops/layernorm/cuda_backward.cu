@@ -5,7 +5,7 @@
 #include "traincore/cuda/column_sums.h"
 #include "traincore/cuda/norm_backward.cuh"
 #include "traincore/cuda/norm_mixed.h"
-#include "traincore/cuda/row_launch.h"
+#include "traincore/cuda/slab_launch.h"
 #include "traincore/ops/layernorm/cuda_plan.h"
 
 namespace tc::ops::layernorm {
@@ -25,16 +25,15 @@ Slabs carve(const tcx_layernorm_backward_args& a, const SlabbedPlan& plan, Arena
 template <class Norm, class T>
 void launch_backward(const SlabbedPlan& plan, const tc_exec& exec, const NormBackwardArgs<T>& args) {
   const bool has_sums = args.dweight || args.dbias;
-  if (has_sums && !plan.ahead)  // before dx, which may be dy
+  if (has_sums && !plan.slabs)  // before dx, which may be dy
     with_value<false, true>("wide", plan.columns.is_wide, [&]<bool kIsWide>() {
       launch<norm_columns_kernel<Norm, T, kIsWide ? kWide<T> : 1>>("layernorm_backward_columns", grid_of(plan.columns),
                                                                    exec, args,
                                                                    ColumnTiles{plan.columns.tiles, plan.columns.slabs});
     });
-  if (takes_rows_ahead(plan, has_sums))
-    return with_slab_tile<Norm>(*plan.ahead, [&]<class Tile, bool kSharesGain>() {
-      launch<norm_slab_kernel<Norm, Tile, T, kNormStages, kSharesGain>>("layernorm_backward_slab", grid_of(*plan.ahead),
-                                                                        exec, args);
+  if (takes_slabs(plan, has_sums))
+    return with_slab_tile<Norm>(*plan.slabs, [&]<class Tile>() {
+      launch<norm_slab_kernel<Norm, Tile, T>>("layernorm_backward_slab", grid_of(*plan.slabs), exec, args);
     });
   if (args.dx.data)
     with_row_tile(plan.rows, [&]<class Tile>() {

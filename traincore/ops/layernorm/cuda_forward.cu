@@ -13,7 +13,7 @@ using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabula
 template <class Norm, class T>
 void launch_forward(const RowsPlan& plan, const tc_exec& exec, const NormForwardArgs<T>& args) {
   if (plan.ahead)
-    return launch<norm_forward_ahead_kernel<Norm, AheadTile<kFullNormAhead.vectors>, T, kNormStages>>(
+    return launch<norm_forward_ahead_kernel<Norm, AheadTile<kFullNormAhead.vectors>, T, kFullNormAhead.stages>>(
         "layernorm_forward_ahead", grid_of(*plan.ahead), exec, args);
   with_row_tile<!Norm::kHasResidual>(plan.rows, [&]<class Tile>() {
     launch<norm_forward_kernel<Norm, Tile, T>>("layernorm_forward", grid_of(plan.rows), exec, args);

@@ -1,6 +1,7 @@
 // Which GPU kernels serve a call: launches and explain ask here. Pure.
 #pragma once
 #include "traincore/cuda/row_shape.h"
+#include "traincore/cuda/slab_plan.h"
 #include "traincore/ops/layernorm/layernorm.h"
 
 namespace tc::ops::layernorm {

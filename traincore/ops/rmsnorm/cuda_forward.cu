@@ -13,9 +13,9 @@ using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabula
 
 template <class Norm, class T>
 void launch_forward(const RowsPlan& plan, const tc_exec& exec, const NormForwardArgs<T>& args) {
-  constexpr int kVectors = Norm::kHasResidual ? kFullNormAhead.vectors : kNormAhead.vectors;
+  constexpr AheadShape kAhead = Norm::kHasResidual ? kFullNormAhead : kNormAhead;
   if (plan.ahead)
-    return launch<norm_forward_ahead_kernel<Norm, AheadTile<kVectors>, T, kNormStages>>(
+    return launch<norm_forward_ahead_kernel<Norm, AheadTile<kAhead.vectors>, T, kAhead.stages>>(
         "rmsnorm_forward_ahead", grid_of(*plan.ahead), exec, args);
   with_row_tile<!Norm::kHasResidual>(plan.rows, [&]<class Tile>() {
     launch<norm_forward_kernel<Norm, Tile, T>>("rmsnorm_forward", grid_of(plan.rows), exec, args);
