@@ -69,6 +69,50 @@ TEST(NormGemvPlan, StripsAreWideAndNoMoreThanTheMultiprocessors) {
   }
 }
 
+TEST(NormGemvPlan, TilesTakeEveryOutputAndAllOfK) {
+  for_each_product([](const GpuProduct& p, const cuda::DeviceInfo& device) {
+    for (const bool transposed : {false, true}) {
+      const TilesPlan plan = plan_tiles(p, transposed, device);
+      if (p.width != 8) EXPECT_FALSE(plan.serves) << "its elements have 16 bits";
+      if (!plan.serves) continue;
+      const int64_t rows = gpu_rows(p.rows, p.width), outputs = gpu_tile_outputs(transposed);
+      int64_t units = 0;
+      for (const int64_t n : p.outputs) units += (n + gpu_tile_unit(transposed) - 1) / gpu_tile_unit(transposed);
+      EXPECT_EQ(plan.units, units);
+      EXPECT_EQ(plan.blocks % plan.cluster, 0);
+      EXPECT_LE(plan.blocks, device.multiprocessors);
+      EXPECT_LE(plan.blocks / plan.cluster, units) << "every cluster has some";
+      EXPECT_LE(plan.slices * plan.abreast, kGpuTileWarps);
+      EXPECT_GE(plan.slice * plan.slices, plan.share);
+      EXPECT_GE(int64_t{plan.share} * plan.cluster, p.k);
+      EXPECT_LT(int64_t{plan.share} * (plan.cluster - 1), p.k) << "every block has a share";
+      EXPECT_EQ(plan.slice % kGpuTileStep, 0);
+      EXPECT_EQ(plan.batch % (plan.abreast * outputs), 0) << "whole items";
+      EXPECT_GE(plan.batch, outputs);
+      const int64_t turn = int64_t{gpu_tile_stages(transposed)} * kGpuTileStep;
+      EXPECT_GE(plan.stride, (plan.slices - 1) * plan.slice + (plan.slice + turn - 1) / turn * turn);
+      const int64_t floats = rows * (plan.stride + plan.slices * plan.batch);
+      EXPECT_GE(plan.shared, static_cast<size_t>(floats) * sizeof(float));
+      EXPECT_LE(static_cast<int64_t>(plan.shared) + kFixedShared, device.shared_per_block);
+      EXPECT_LE(plan.cluster, device.sm < 90 ? 1 : 8);
+    }
+  });
+}
+
+TEST(NormGemvPlan, TilesFillTheGpuAndLeaveRoomForTheNextKernel) {
+  for (const auto& [k, n] : {std::pair<int64_t, int64_t>{4096, 14336}, {8192, 8192}, {4096, 4096}})
+    for (const bool transposed : {false, true})
+      for (const int64_t rows : {1, 4, 8}) {
+        SCOPED_TRACE(fmt::format("k={} n={} transposed={} rows={}", k, n, transposed, rows));
+        const TilesPlan plan = plan_tiles(product(rows, k, {n, 0, 0}), transposed, h200());
+        EXPECT_TRUE(plan.serves);
+        EXPECT_GE(plan.blocks, h200().multiprocessors * 95 / 100);
+        EXPECT_LE(2 * (plan.shared + (3 << 10)), static_cast<size_t>(h200().shared_per_block));
+        if (!transposed) EXPECT_GE(plan.units / (plan.blocks / plan.cluster), 4) << "wide strips";
+        if (!transposed) EXPECT_GE(plan.slices * plan.abreast, 7) << "busy warps";
+      }
+}
+
 TEST(NormGemvPlan, MatricesThatAreReadTheSameWayShareALaunch) {
   std::vector<float> x(2 * 16), w(16 * 24), w3(16 * 6);
   std::vector<f16> w2(16 * 8);

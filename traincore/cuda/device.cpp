@@ -128,6 +128,21 @@ bool register_kernel(const void* kernel) {
 
 const char* last_kernel_name() { return last_name; }
 
+namespace {
+
+// As much shared memory on a multiprocessor as two blocks need, where it has that: by itself it offers what one needs, and
+// changes that only while nothing runs.
+void offer_shared_for_two(const char* name, const void* kernel, size_t shared) {
+  constexpr size_t kBeside = 3 << 10;  // what a block has beside `shared`
+  const auto all = static_cast<size_t>(device_info(current_device()).shared_per_block);
+  const size_t percent = (2 * (shared + kBeside) * 100 + all - 1) / all;
+  if (percent <= 100)
+    require_ok(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, static_cast<int>(percent)),
+               name);
+}
+
+}  // namespace
+
 void enqueue(const char* name, const void* kernel, const Grid& grid, const tc_exec& exec, void** args) {
   constexpr int kPortableCluster = 8;
   constexpr size_t kSharedWithoutAsking = 32 << 10;  // 48 KB, less what a kernel has of fixed shared memory
@@ -149,6 +164,7 @@ void enqueue(const char* name, const void* kernel, const Grid& grid, const tc_ex
     cluster.val.clusterDim = {static_cast<unsigned>(grid.cluster), 1, 1};
   }
   if (grid.overlaps && device_info(current_device()).sm >= 90) {
+    if (grid.shared > 0) offer_shared_for_two(name, kernel, grid.shared);
     cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     overlap.val.programmaticStreamSerializationAllowed = 1;

@@ -51,7 +51,18 @@ void add_sizes(std::vector<Case>& all, Effort effort) {
     all.push_back(product(TC_NORM_RMS, 5, 1030, 1700, transposed));
     all.push_back(product(TC_NORM_LAYER, 2, 1032, 1704, transposed));
     all.push_back(product(TC_NORM_RMS, 3, 40, 0, transposed));
+    // Clusters of blocks that share k, which ends inside a step.
+    all.push_back(product(TC_NORM_LAYER, 4, 2056, 520, transposed));
+    all.push_back(product(TC_NORM_RMS, 8, 3080, 24, transposed));
+    all.push_back(product(TC_NORM_RMS, 1, 2048, 1032, transposed));
+    // Matrices side by side, in one launch.
+    all.push_back(
+        product(TC_NORM_RMS, 2, 264, 96, transposed).with({"w2", "y2", "w3", "y3"}).dim("n2", 40).dim("n3", 8));
   }
+  all.push_back(product(TC_NORM_RMS, 4, 8192, 40, true));
+  // More outputs than a block keeps sums of.
+  all.push_back(product(TC_NORM_RMS, 8, 256, 20000, true));
+  all.push_back(product(TC_NORM_RMS, 2, 64, 70000, false));
 }
 
 void add_options(std::vector<Case>& all, int64_t rows, bool transposed) {

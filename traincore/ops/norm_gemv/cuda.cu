@@ -31,7 +31,8 @@ float* carve_sums(const Args& a, const cuda::DeviceInfo& device, Arena& arena) {
   const GpuProducts products = gpu_products(a);
   for (int i = 0; i < products.count && a.transpose_w; ++i) {
     const GpuProduct& p = products.list[i];
-    if (plan_dots(p, device).parts > 1) most = std::max(most, p.rows * (p.outputs[0] + p.outputs[1] + p.outputs[2]));
+    if (!plan_tiles(p, true, device).serves && plan_dots(p, device).parts > 1)
+      most = std::max(most, p.rows * (p.outputs[0] + p.outputs[1] + p.outputs[2]));
   }
   return arena.take<float>(most);
 }
@@ -44,7 +45,9 @@ void run(const GpuProduct& product, bool transposed, const GpuNorm& norm, float*
     return {m.w->data, m.w->stride[0], product.outputs[i], cuda::AnyTable(*m.y)};
   };
   const GemvArgs args{norm, {matrix(0), matrix(1), matrix(2)}, sums};
-  if (transposed)
+  if (const TilesPlan tiles = plan_tiles(product, transposed, device); tiles.serves)
+    run_tiles(args, tiles, transposed, product.dtype, exec);
+  else if (transposed)
     run_dots(args, plan_dots(product, device), product.dtype, product.width, exec);
   else
     run_strips(args, plan_strips(product, device), product.dtype, product.width, exec);

@@ -2,6 +2,7 @@
 // included after plan.h, whose constants it is made of.
 #pragma once
 #include "traincore/cuda/elements.cuh"
+#include "traincore/cuda/overlap.cuh"
 #include "traincore/cuda/reduce.cuh"
 
 namespace tc::ops::norm_gemv {
@@ -14,6 +15,13 @@ struct GpuNorm {
   int32_t rows, k;
   float eps;
   bool is_centred, is_wide;  // wide: kGpuNormWide elements of x, gain and bias at a time
+
+  // All of it, as far as the second-level cache; where is_wide.
+  __device__ __forceinline__ void send_for_all() const {
+    for (int row = 0; row < rows; ++row) cuda::send_for(x.at(first + row, 0), k * x.element_bytes);
+    for (const cuda::AnyVector& vector : {gain.vector, bias})
+      if (vector.data) cuda::send_for(vector.data, k * (vector.dtype == TC_DTYPE_F32 ? 4 : 2));
+  }
 };
 
 struct GpuMatrix {
@@ -30,6 +38,7 @@ struct GemvArgs {
 
 void run_dots(const GemvArgs& args, const DotsPlan& plan, int32_t dtype, int32_t width, const tc_exec& exec);
 void run_strips(const GemvArgs& args, const StripsPlan& plan, int32_t dtype, int32_t width, const tc_exec& exec);
+void run_tiles(const GemvArgs& args, const TilesPlan& plan, bool transposed, int32_t dtype, const tc_exec& exec);
 
 using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabulary of GPU kernels
 
@@ -40,7 +49,7 @@ struct RowMoments {
 
 // v of a launch's rows in shared memory, row after row. A row is served by every kRows-th warp; rows beyond the last are
 // the last again. kPaired: of 8 neighbouring columns the lanes of a warp read 4 next to each other, then the other 4.
-template <int kRows, bool kPaired>
+template <int kRows, bool kPaired, int kBlockThreads>
 class Normalised {
  public:
   __device__ __forceinline__ Normalised(const GpuNorm& a, float* v, int stride) : a_(a), v_(v), stride_(stride) {}
@@ -68,20 +77,35 @@ class Normalised {
   }
 
  private:
-  static constexpr int kThreads = kGpuThreads / kRows;  // that serve a row
+  static constexpr int kThreads = kBlockThreads / kRows, kWarps = kBlockThreads / kGpuWarp;  // that serve a row
   static __device__ __forceinline__ int warp() { return int(threadIdx.x) / kGpuWarp; }
   static __device__ __forceinline__ int thread() { return warp() / kRows * kGpuWarp + int(threadIdx.x) % kGpuWarp; }
   // Over the threads of a row, which all get the same bits.
   static __device__ __forceinline__ void sum_row(float (&x)[2]) {
-    __shared__ float warps[2][kGpuWarps];
+    __shared__ float warps[2][kWarps];
     reduce_lanes<Add, kGpuWarp>(x, 0xffffffffu);
     __syncthreads();  // everyone has read the sums before these
     if (threadIdx.x % kGpuWarp == 0) warps[0][warp()] = x[0], warps[1][warp()] = x[1];
     __syncthreads();
     x[0] = x[1] = 0;
 #pragma unroll
-    for (int w = 0; w < kGpuWarps; w += kRows)
-      x[0] += warps[0][w + warp() % kRows], x[1] += warps[1][w + warp() % kRows];
+    for (int w = 0; w < kWarps; w += kRows) x[0] += warps[0][w + warp() % kRows], x[1] += warps[1][w + warp() % kRows];
+  }
+
+  // use(c, load(c)) for the thread's columns below `end`. kOfWide wide loads are on their way together, and no branch is
+  // between them: load() is also asked for columns beyond `end`.
+  template <int N, int kOfWide, class Load, class Use>
+  static __device__ __forceinline__ void each(int end, const Load& load, const Use& use) {
+    constexpr int kStep = kThreads * N, kAtOnce = N == 1 ? 1 : kOfWide;
+#pragma unroll 1
+    for (int first = thread() * N; first < end; first += kAtOnce * kStep) {
+      Floats<N> x[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) x[i] = load(first + i * kStep);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        if (first + i * kStep < end) use(first + i * kStep, x[i]);
+    }
   }
 
   template <int N, class Load>
@@ -91,15 +115,15 @@ class Normalised {
 #pragma unroll 1
     for (int pass = a_.is_centred ? 0 : 1; pass < 2; ++pass) {  // about 0 for the mean, then about the mean
       float sums[2] = {0, 0};
-#pragma unroll 4
-      for (int c = thread() * N; c < a_.k; c += kThreads * N) {
-        const auto x = load(c);
+      each<N, 8>(
+          a_.k, [&](int c) { return load(min(c, a_.k - N)); },
+          [&](int, const Floats<N>& x) {
 #pragma unroll
-        for (int j = 0; j < N; ++j) {
-          const float from_near = x[j] - moments_.near;
-          sums[0] += from_near, sums[1] = fmaf(from_near, from_near, sums[1]);
-        }
-      }
+            for (int j = 0; j < N; ++j) {
+              const float from_near = x[j] - moments_.near;
+              sums[0] += from_near, sums[1] = fmaf(from_near, from_near, sums[1]);
+            }
+          });
       sum_row(sums);
       if (pass == 0) {
         moments_.near = sums[0] / count;
@@ -114,19 +138,20 @@ class Normalised {
   template <int N>
   __device__ __forceinline__ void stage_gain(int begin, int end, int padded) {
     a_.gain.template visit<N>([&](const auto& gain) {
-#pragma unroll 4
-      for (int c = thread() * N; c < padded; c += kThreads * N)
-        put(c, begin + c < end ? gain(begin + c) : floats<N>([](int) { return 0.0f; }));
+      each<N, 4>(
+          padded, [&](int c) { return gain(min(begin + c, end - N)); },
+          [&](int c, const Floats<N>& x) { put(c, begin + c < end ? x : floats<N>([](int) { return 0.0f; })); });
     });
   }
 
   template <int N, class Load>
   __device__ __forceinline__ void stage_columns(const Load& load, int begin, int end) {
-#pragma unroll 4
-    for (int c = thread() * N; c < end - begin; c += kThreads * N) {
-      const auto x = load(begin + c), gain = get<N>(c);
-      put(c, floats<N>([&](int j) { return (x[j] - moments_.near - moments_.rest) * moments_.rstd * gain[j]; }));
-    }
+    each<N, 4>(
+        end - begin, [&](int c) { return load(min(begin + c, end - N)); },
+        [&](int c, const Floats<N>& x) {
+          const auto gain = get<N>(c);
+          put(c, floats<N>([&](int j) { return (x[j] - moments_.near - moments_.rest) * moments_.rstd * gain[j]; }));
+        });
     if (!a_.bias.data) return;
     for (int c = thread() * N; c < end - begin; c += kThreads * N) {
       auto v = get<N>(c);

@@ -61,7 +61,11 @@ std::string cuda_explain(const Args& a, const tc_exec&, const cuda::DeviceInfo& 
   if (rows == 0 || products.count == 0) return "nothing to compute";
   const GpuProduct& p = products.list[0];
   std::string text;
-  if (a.transpose_w) {
+  if (const TilesPlan tiles = plan_tiles(p, a.transpose_w != 0, device); tiles.serves) {
+    text = fmt::format("each of {} blocks makes v and multiplies it by w on tensor cores, in two parts of 11 bits",
+                       tiles.blocks);
+    if (tiles.cluster > 1) text += fmt::format(", {} blocks of a cluster sharing k", tiles.cluster);
+  } else if (a.transpose_w) {
     const DotsPlan plan = plan_dots(p, device);
     text = fmt::format("each of {} blocks makes v, its warps dot products with {} rows of w at a time", plan.blocks,
                        kGpuLoads);

@@ -13,6 +13,7 @@ constexpr int64_t kMostShared = 128 << 10;
 constexpr int64_t kFixedShared = 4 << 10;  // what the kernels have beside it
 
 constexpr int32_t kHopper = 90;  // clusters of blocks; kernels that overlap
+constexpr int32_t kAmpere = 80;  // tiles of tensor cores that have f32's exponents
 
 int64_t cut(int64_t total, int64_t piece) { return (total + piece - 1) / piece; }
 int64_t round_up(int64_t n, int64_t multiple) { return cut(n, multiple) * multiple; }
@@ -40,6 +41,35 @@ int32_t lanes_for(const GpuProduct& p, int64_t most) {
   int32_t lanes = kFewestLanes;
   while (lanes < kMostLanes && strips_in(p, lanes) > most) lanes += kStep;
   return lanes;
+}
+
+// That an SM has all at once: larger clusters find 16 multiprocessors in each group of 16 or 18.
+int64_t clusters_of(int32_t blocks, const cuda::DeviceInfo& device) {
+  const int64_t whole = blocks > 2 ? device.multiprocessors / 16 * 16 : device.multiprocessors;
+  return std::max<int64_t>(1, whole / blocks);
+}
+
+// How k and the outputs are divided where a cluster has so many blocks.
+TilesPlan tiles_of(const GpuProduct& p, bool transposed, int32_t cluster, const cuda::DeviceInfo& device) {
+  constexpr int64_t kMostSums = 32 << 10;  // bytes
+  const int rows = gpu_rows(p.rows, p.width);
+  const int64_t row_bytes = rows * static_cast<int64_t>(sizeof(float));
+  const int64_t unit = gpu_tile_unit(transposed), outputs = gpu_tile_outputs(transposed);
+  TilesPlan plan{};
+  for (const int64_t n : p.outputs) plan.units += cut(n, unit);
+  const int64_t units = cut(plan.units, clusters_of(cluster, device));  // of a cluster, at most
+  plan.cluster = cluster;
+  plan.blocks = cut(plan.units, units) * cluster;
+  plan.abreast = static_cast<int32_t>(transposed ? 1 : cut(units, cut(units, kGpuTileWarps)));
+  plan.slices = kGpuTileWarps / plan.abreast;
+  plan.share = static_cast<int32_t>(round_up(cut(p.k, cluster), kGpuTileStep));
+  plan.slice = static_cast<int32_t>(round_up(cut(plan.share, plan.slices), kGpuTileStep));
+  const int64_t turn = int64_t{gpu_tile_stages(transposed)} * kGpuTileStep;
+  plan.stride = static_cast<int32_t>((plan.slices - 1) * int64_t{plan.slice} + round_up(plan.slice, turn));
+  const int64_t most = kMostSums / (plan.slices * row_bytes) / outputs * outputs;
+  plan.batch = static_cast<int32_t>(transposed ? std::min(round_up(units, outputs), most) : plan.abreast * outputs);
+  plan.shared = static_cast<size_t>((plan.stride + int64_t{plan.slices} * plan.batch) * row_bytes);
+  return plan;
 }
 
 int32_t width_of(const tc_tensor& w) {
@@ -101,6 +131,31 @@ StripsPlan plan_strips(const GpuProduct& p, const cuda::DeviceInfo& device) {
   const int64_t v = plan.part * rows, slots = plan.slots() * at_once * columns;
   plan.shared = static_cast<size_t>(std::max(v, slots) * static_cast<int64_t>(sizeof(float)) + sums);
   return plan;
+}
+
+TilesPlan plan_tiles(const GpuProduct& p, bool transposed, const cuda::DeviceInfo& device) {
+  constexpr int32_t kMostCluster = 8;
+  constexpr int64_t kShortestShare = 256, kWideStrip = 4;
+  // Beside a block there is room for that of the next kernel, and for the first-level cache.
+  const auto roomy = static_cast<size_t>(device.shared_per_block * 3 / 8);
+  const auto most = static_cast<size_t>(device.shared_per_block - kFixedShared);
+  TilesPlan best{};
+  double best_score = 0;
+  if (p.width * tc_dtype_size(p.dtype) != 16 || tc_dtype_size(p.dtype) != 2 || device.sm < kAmpere) return best;
+  if (p.k > (int64_t{1} << 20)) return best;
+  for (int32_t cluster = 1; cluster <= kMostCluster; cluster *= 2) {
+    if (cluster > 1 && (device.sm < kHopper || p.k < cluster * kShortestShare)) break;
+    const TilesPlan plan = tiles_of(p, transposed, cluster, device);
+    if (plan.shared > most) continue;
+    const auto units = static_cast<double>(cut(plan.units, plan.blocks / cluster));
+    const double busy = static_cast<double>(plan.units) / units / device.multiprocessors * cluster;
+    const double wide = transposed ? 1 : std::min<double>(units, kWideStrip) / kWideStrip;
+    const double score = (transposed ? 1 : busy * wide) * (plan.shared > roomy ? 0.5 : 1);
+    if (score > best_score) best = plan, best_score = score;
+  }
+  best.serves = best_score > 0;
+  best.overlaps = device.sm >= kHopper;
+  return best;
 }
 
 }  // namespace tc::ops::norm_gemv

@@ -78,6 +78,13 @@ inline constexpr int kGpuLoads = 4;
 constexpr int gpu_stages(int rows) { return rows == 8 ? 2 : 4; }
 inline constexpr int kGpuRowsAtOnce = 2;  // whose sums the threads of a strip add up together
 
+// Of the kernels for tensor cores: outputs that a warp sums at once, what its runs of them are counted in, places of k in a
+// step, steps on their way to it.
+inline constexpr int kGpuTileThreads = 256, kGpuTileWarps = kGpuTileThreads / kGpuWarp, kGpuTileStep = 32;
+constexpr int gpu_tile_outputs(bool transposed) { return transposed ? 16 : 64; }
+constexpr int gpu_tile_unit(bool transposed) { return transposed ? 1 : 64; }
+constexpr int gpu_tile_stages(bool transposed) { return transposed ? 8 : 2; }
+
 inline constexpr int kGpuNormWide = 8;  // columns of x, weight and bias that are read together where all of them fit
 
 // What one launch multiplies by: matrices of one dtype, read `width` elements at a time.
@@ -115,6 +122,19 @@ struct StripsPlan {
   int slots() const { return kGpuThreads / lanes; }
 };
 StripsPlan plan_strips(const GpuProduct& product, const cuda::DeviceInfo& device);
+// W of 16-bit elements, on tensor cores. A cluster has a run of units of outputs, each of its blocks `share` of k, for which
+// all of v stands in shared memory. Of a block's warps `abreast` have outputs side by side, and each of these `slices`
+// warps a slice of the share. The sums of `batch` outputs are kept, then added up over slices and blocks.
+struct TilesPlan {
+  int64_t blocks, units;
+  int32_t cluster, share, slices, slice, abreast, batch;
+  int32_t stride;  // from row to row of v
+  size_t shared;
+  bool serves;  // v fits, and there are such instructions
+  bool overlaps;
+};
+TilesPlan plan_tiles(const GpuProduct& product, bool transposed, const cuda::DeviceInfo& device);
+
 inline int64_t strips_of(int64_t outputs, int32_t width, int32_t lanes) {
   const int64_t columns = int64_t{width} * lanes;
   return (outputs + columns - 1) / columns;
