@@ -65,7 +65,7 @@ class Normalised {
     };
     const std::byte* const x = a_.x.at(a_.first + min(warp() % kRows, a_.rows - 1), 0);
     const auto typed = [&]<class X>(X) {
-      by(Width<kGpuNormWide>{}, TypedVector<X, kGpuNormWide>{reinterpret_cast<const X*>(x), 0});
+      by(Width<kGpuNormWide>{}, PlainVector<X, kGpuNormWide>{reinterpret_cast<const X*>(x)});
     };
     if (!a_.is_wide) {
       stage_gain<1>(begin, end, padded);
@@ -115,7 +115,7 @@ class Normalised {
 #pragma unroll 1
     for (int pass = a_.is_centred ? 0 : 1; pass < 2; ++pass) {  // about 0 for the mean, then about the mean
       float sums[2] = {0, 0};
-      each<N, 8>(
+      each<N, 4>(
           a_.k, [&](int c) { return load(min(c, a_.k - N)); },
           [&](int, const Floats<N>& x) {
 #pragma unroll

@@ -98,10 +98,10 @@ class Feed<T, false> {
     next_ = static_cast<const T*>(m.w) + first * stride_ + column;
   }
   __device__ __forceinline__ void load(int d, Pack<T, kVec> (&w)[kLoads]) const {
+    const T* from = next_ + d * kGpuTileStep * stride_;
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i)
-      w[i] = d * kGpuTileStep + i < left_ ? Pack<T, kVec>::load_once(next_ + (d * kGpuTileStep + i) * stride_)
-                                          : Pack<T, kVec>{};
+    for (int i = 0; i < kLoads; ++i, from += stride_)
+      w[i] = d * kGpuTileStep + i < left_ ? Pack<T, kVec>::load_once(from) : Pack<T, kVec>{};
   }
   __device__ __forceinline__ void advance() {
     next_ += kStages * kGpuTileStep * stride_, left_ -= kStages * kGpuTileStep;
@@ -192,35 +192,6 @@ struct Part {
   }
 };
 
-// The first that the block reads of W, and all that v is made of, as far as the second-level cache.
-template <class T, bool kTransposed>
-__device__ __forceinline__ void send_for_first(const TilesArgs& a, const Part& part) {
-  constexpr int kSent = 160 << 10;  // bytes: what memory delivers until v is made
-  const int thread = int(threadIdx.x);
-  const GpuNorm& norm = a.gemv.norm;
-  if constexpr (kTransposed) {
-    const int bytes = (part.end - part.begin) * int(sizeof(T));
-    const int64_t rows = min(part.last - part.first, int64_t(kSent / bytes + 1));
-    if (thread % kGpuWarp == 0)
-      for (int i = thread / kGpuWarp; i < rows; i += kGpuTileWarps) {
-        const Place place = place_of<1>(a.gemv, part.first + i);
-        const GpuMatrix& m = a.gemv.matrices[place.matrix];
-        send_for(static_cast<const T*>(m.w) + place.column * m.stride + part.begin, bytes);
-      }
-  } else {
-    const Place place = place_of<gpu_tile_unit(false)>(a.gemv, part.first);
-    const GpuMatrix& m = a.gemv.matrices[place.matrix];
-    const int columns = int(min(min(part.last - part.first, int64_t(a.plan.batch)), m.outputs - place.column));
-    const int bytes = columns * int(sizeof(T)), rows = kSent / bytes;
-    for (int i = thread; i < rows; i += kGpuTileThreads) {
-      const int row = i / a.plan.slices, slice = i % a.plan.slices, at = part.begin + slice * a.plan.slice + row;
-      if (row < a.plan.slice && at < part.end)
-        send_for(static_cast<const T*>(m.w) + at * m.stride + place.column, bytes);
-    }
-  }
-  if (blockIdx.x == 0 && thread == 0 && norm.is_wide) norm.send_for_all();
-}
-
 // Over the slices of k in order, then over the blocks of the cluster in order: y. `sums` is [slices, kRows, batch].
 template <int kUnit, int kRows>
 __device__ __forceinline__ void finish(const TilesArgs& a, const Part& part, int64_t first, float* sums) {
@@ -267,11 +238,7 @@ __global__ void __launch_bounds__(kGpuTileThreads, 2) tiles_kernel(const __grid_
   const TilesPlan& p = a.plan;
   float* const kept = v + kRows * p.stride;
   const Part part = Part::template of<F::kUnit>(p, a.gemv.norm.k);
-  send_for_first<T, kTransposed>(a, part);
-  wait_for_stream();
-  Normalised<kRows, false, kGpuTileThreads> normalised(a.gemv.norm, v, p.stride);
-  normalised.stage(part.begin, part.end, p.stride);
-  __syncthreads();
+  if (blockIdx.x == 0 && threadIdx.x == 0 && a.gemv.norm.is_wide) a.gemv.norm.send_for_all();
   // A warp's outputs are the item-th of every batch, or all; its k is slice `slice`.
   const Lane lane;
   const int warp = int(threadIdx.x) / kGpuWarp, slice = warp / p.abreast, turns = (p.slice + kTurn - 1) / kTurn;
@@ -284,8 +251,11 @@ __global__ void __launch_bounds__(kGpuTileThreads, 2) tiles_kernel(const __grid_
   Pack<T, kVec> ring[F::kStages][F::kLoads];
   int64_t next = part.first + mine;
   feed.start(a.gemv, next, last, from, to);
+  wait_for_stream();
 #pragma unroll
-  for (int d = 0; d < F::kStages; ++d) feed.load(d, ring[d]);
+  for (int d = 0; d < F::kStages; ++d) feed.load(d, ring[d]);  // on their way while v is made
+  Normalised<kRows, false, kGpuTileThreads>(a.gemv.norm, v, p.stride).stage(part.begin, part.end, p.stride);
+  __syncthreads();
   int turns_of_item = turns;
   for (int64_t batch = part.first; batch < part.last; batch += p.batch) {
     for (int64_t item = batch + mine; item < min(batch + p.batch, last); item += pace) {

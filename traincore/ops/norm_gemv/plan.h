@@ -130,7 +130,7 @@ struct TilesPlan {
   int32_t cluster, share, slices, slice, abreast, batch;
   int32_t stride;  // from row to row of v
   size_t shared;
-  bool serves;  // v fits, and there are such instructions
+  bool serves;  // v fits, there are such instructions, and nothing is faster
   bool overlaps;
 };
 TilesPlan plan_tiles(const GpuProduct& product, bool transposed, const cuda::DeviceInfo& device);
