@@ -149,23 +149,6 @@ struct PlainVector {
   }
 };
 
-template <class T, int N>
-struct TypedVector {
-  const T* data;
-  float offset;
-  __device__ __forceinline__ Floats<N> operator()(int c) const {
-    constexpr int kPart = N < kWide<T> ? N : kWide<T>;
-    Floats<N> y;
-#pragma unroll
-    for (int part = 0; part < N / kPart; ++part) {
-      const auto piece = Pack<T, kPart>::load(data + c + part * kPart).f32();
-#pragma unroll
-      for (int i = 0; i < kPart; ++i) y[part * kPart + i] = piece[i] + offset;
-    }
-    return y;
-  }
-};
-
 // offset + vector, or 1 where there is no vector: the gain of a norm.
 struct Gain {
   AnyVector vector;
