@@ -5,6 +5,7 @@
 
 #include "traincore/core/arena.h"
 #include "traincore/core/dispatch.h"
+#include "traincore/cuda/overlap.cuh"
 #include "traincore/cuda/row_launch.h"
 #include "traincore/cuda/vec.cuh"
 #include "traincore/ops/embedding/cuda_sort.h"
@@ -124,6 +125,8 @@ __device__ __forceinline__ bool is_one_id(const SumArgs<T>& a, int64_t chunk) {
 // What is needed of the runs of one id: where they start, and the sums of their chunks.
 template <class T, int kVec>
 __global__ void __launch_bounds__(kThreads) runs_kernel(const __grid_constant__ SumArgs<T> a) {
+  let_next_begin();
+  wait_for_stream();
   if (blockIdx.x < a.starts_blocks) {
     for (int64_t id = int64_t(blockIdx.x) * kThreads + threadIdx.x; id <= a.vocab; id += a.starts_blocks * kThreads)
       a.starts[id] = count_less(a, id);
@@ -190,6 +193,8 @@ __device__ __forceinline__ void sum_ids(const SumArgs<T>& a, int64_t first_id, i
 
 template <class T, int kVec>
 __global__ void __launch_bounds__(kThreads, kBlocks) sum_kernel(const __grid_constant__ SumArgs<T> a) {
+  let_next_begin();
+  wait_for_stream();
   const int64_t count = (a.vocab + kIds - 1) / kIds * a.pieces;
   for (int64_t item = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp; item < count;
        item += int64_t(gridDim.x) * kWarps) {
@@ -227,9 +232,10 @@ void sum(const tcx_embedding_backward_args& a, const Parts& parts, const tc_exec
   for (int i = 0; i < args.dweight.rank; ++i)
     args.dweight.stride[i] *= static_cast<int64_t>(tc_dtype_size(a.dweight.dtype));
   const int64_t chunks_blocks = std::min(blocks_for(args.dy.count / kChunk * args.pieces, kWarps), int64_t{1} << 30);
-  launch<runs_kernel<T, kVec>>("embedding_runs", {args.starts_blocks + chunks_blocks, kThreads}, exec, args);
-  launch<sum_kernel<T, kVec>>("embedding_backward",
-                              {blocks_for((vocab + kIds - 1) / kIds * args.pieces, kWarps), kThreads}, exec, args);
+  const auto grid = [](int64_t blocks) { return Grid{.blocks = blocks, .threads = kThreads, .overlaps = true}; };
+  launch<runs_kernel<T, kVec>>("embedding_runs", grid(args.starts_blocks + chunks_blocks), exec, args);
+  launch<sum_kernel<T, kVec>>("embedding_backward", grid(blocks_for((vocab + kIds - 1) / kIds * args.pieces, kWarps)),
+                              exec, args);
 }
 
 }  // namespace

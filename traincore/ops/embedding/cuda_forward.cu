@@ -1,4 +1,5 @@
-// The gather on the GPU: a warp copies a piece of a row, bit for bit.
+// The gather on the GPU: a warp copies a piece of a row, bit for bit. All rows have their first piece copied, then all
+// their second, so that blocks beside each other read different rows of the table.
 #include "traincore/cuda/indices.cuh"
 #include "traincore/cuda/launch.h"
 #include "traincore/cuda/row_launch.h"
@@ -38,7 +39,7 @@ __device__ __forceinline__ void copy_piece(const ForwardArgs<E>& a, int64_t r, i
     if (first + v * kWarp < count) values[v] = is_known ? from[first + v * kWarp] : nan;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v)
-    if (first + v * kWarp < count) to[first + v * kWarp] = values[v];
+    if (first + v * kWarp < count) __stcs(to + first + v * kWarp, values[v]);
 }
 
 template <class E, class V>
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const ForwardArgs<E> 
   const int64_t count = a.y.count * a.pieces;
   for (int64_t piece = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp; piece < count;
        piece += int64_t(gridDim.x) * kWarps)
-    copy_piece<E, V>(a, piece / a.pieces, piece % a.pieces * (kWarp * kVectors) + threadIdx.x % kWarp);
+    copy_piece<E, V>(a, piece % a.y.count, piece / a.y.count * (kWarp * kVectors) + threadIdx.x % kWarp);
 }
 
 template <class E, class V>

@@ -7,6 +7,7 @@
 
 #include "traincore/cuda/indices.cuh"
 #include "traincore/cuda/launch.h"
+#include "traincore/cuda/overlap.cuh"
 
 namespace tc::ops::embedding {
 namespace {
@@ -45,7 +46,9 @@ struct SortArgs {
 __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__ SortArgs a) {
   __shared__ uint32_t count[SortPlan::kMostDigits];
   const int64_t of_tile = int64_t(blockIdx.x) * SortPlan::kMostDigits + threadIdx.x;
+  let_next_begin();
   count[threadIdx.x] = 0;
+  wait_for_stream();
   for (int pass = 1; pass < a.plan.passes; ++pass) a.counts[pass * a.plan.tiles * SortPlan::kMostDigits + of_tile] = 0;
   __syncthreads();
 #pragma unroll 2
@@ -121,6 +124,8 @@ __device__ __forceinline__ void rank_in_warp(const int (&digits)[kRounds], uint3
 __global__ void __launch_bounds__(kThreads) scatter_kernel(const __grid_constant__ SortArgs a) {
   __shared__ int64_t places[SortPlan::kMostDigits];           // of the next key of a digit
   __shared__ uint32_t counts[kWarps][SortPlan::kMostDigits];  // of a warp's keys; then of those of the warps before it
+  let_next_begin();
+  wait_for_stream();
   const int warp = int(threadIdx.x) / kWarp;
   int64_t first = a.tile_begin() + warp * kRounds * kWarp;
   Keys keys = keys_from(a, first);
@@ -156,7 +161,7 @@ __global__ void __launch_bounds__(kThreads) scatter_kernel(const __grid_constant
 
 void sort_rows(const tc_tensor& ids, int64_t vocab, const SortPlan& plan, const SortScratch& scratch,
                const tc_exec& exec) {
-  const Grid grid{plan.tiles, kThreads};
+  const Grid grid{.blocks = plan.tiles, .threads = kThreads, .overlaps = true};
   const int64_t counts_of_pass = plan.tiles * SortPlan::kMostDigits;
   SortArgs args{AnyIndices(ids), vocab, plan, nullptr, nullptr, scratch.counts, scratch.counts, 0, exec.device_errors};
   launch<count_kernel>("embedding_count", grid, exec, args);
