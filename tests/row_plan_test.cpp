@@ -84,6 +84,38 @@ TEST(RowPlan, RowsThatNoVectorFitsGoElementByElement) {
   EXPECT_EQ(plan_rows(s).variant, RowVariant::block_scalar);
 }
 
+RowsPlan plan_odd(int64_t cols, const DeviceInfo& device, int bytes = 2) {
+  RowShape s = shape(300, cols, bytes);
+  s.aligned = false;
+  return plan_rows_anywhere(s, kSoftmaxAhead, kSoftmaxAhead, 1, 4, device);
+}
+
+TEST(RowPlan, RowsThatStartAnywhereGoThroughSharedMemory) {
+  EXPECT_FALSE(plan_odd(129, kH200).ahead);  // narrow ones go element by element
+  EXPECT_EQ(plan_odd(1001, kH200).ahead->lanes, 32);
+  EXPECT_EQ(plan_odd(16383, kA100).ahead->cluster, 1);
+  EXPECT_EQ(plan_odd(50257, kH200).ahead->cluster, 4);
+  EXPECT_FALSE(plan_odd(50257, kA100).ahead);
+  EXPECT_FALSE(plan_odd(262145, kH200).ahead);
+  RowShape even = shape(300, 65536);
+  EXPECT_FALSE(plan_rows_anywhere(even, kSoftmaxAhead, kSoftmaxAhead, 1, 4, kH200).ahead->anywhere);
+}
+
+TEST(RowPlan, RowsThatStartAnywhereFitTheirThreadsAndTheDevice) {
+  for (const DeviceInfo& d : {kH200, kA100, kRtx4090})
+    for (const int bytes : {2, 4})
+      for (int64_t cols = 257; cols <= 300000; cols += cols / 9 / 2 * 2 + 2) {
+        const auto plan = plan_odd(cols, d, bytes).ahead;
+        if (!plan) continue;
+        const int64_t threads = plan->lanes ? plan->lanes : int64_t{plan->threads} * plan->cluster;
+        EXPECT_GE(threads * plan->vectors * 16, cols * bytes);
+        EXPECT_LE(plan->shared, d.shared_per_block);
+        // Every warp of a block has its rows, a vector wider than what its threads have of them.
+        EXPECT_GE(plan->shared, plan->stages * (plan->threads / 32) * (32 * plan->vectors + 1) * 16);
+        EXPECT_GE(plan->groups, 1);
+      }
+}
+
 TEST(RowPlan, RowsOfSeveralDtypesTakeOneGenericKernel) {
   for (const int64_t cols : {1, 96, 4096, 262144}) {
     RowShape s = shape(5, cols, 4);

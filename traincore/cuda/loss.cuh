@@ -74,6 +74,7 @@ __device__ __forceinline__ double inverse_normalizer(const LossOptions& o) {
 template <class T, bool kIsCapped>
 class Logit {
  public:
+  static constexpr bool kIsBounded = kIsCapped;
   float gain;
   __device__ __forceinline__ explicit Logit(const LossOptions& o)
       : gain(kIsCapped ? o.softcap : o.logit_scale), inner_(kIsCapped ? o.logit_scale / o.softcap : 1) {}
@@ -108,13 +109,22 @@ class LossGradient {
     uniform_ = scale * o.label_smoothing / float(o.classes);
     at_target_ = scale * kept;
   }
-  __device__ __forceinline__ float operator()(float x) const {
-    const float v = logit_.value(x);
-    return logit_.times_slope(of_softmax(v), v);
-  }
+  __device__ __forceinline__ float operator()(float x) const { return of_value(logit_.value(x)); }
   __device__ __forceinline__ float of_target(float x) const {
     const float v = logit_.value(x);
     return logit_.times_slope(of_softmax(v) - at_target_, v);
+  }
+  __device__ __forceinline__ float of_value(float v) const { return logit_.times_slope(of_softmax(v), v); }
+  // Of an element whose exp(value) is `e`, as long as the logits are not capped.
+  __device__ __forceinline__ float of_exp(float e) const {
+    static_assert(!kIsCapped);
+    return fmaf(e, of_exp_, -uniform_);
+  }
+  // The same gradient, of exponentials that are yet to be multiplied by `factor`.
+  __device__ __forceinline__ LossGradient of_exps_times(float factor) const {
+    LossGradient scaled = *this;
+    scaled.of_exp_ *= factor;
+    return scaled;
   }
 
  private:

@@ -60,4 +60,24 @@ void with_row_tile(const RowPlan& plan, F&& body) {
   }
 }
 
+
+// Of kernels that hold the rows which they take in turn: threads of a block and of an SM, which leaves each of them 128
+// registers.
+inline constexpr int kHeldThreadsPerSm = 512;
+template <class Tile>
+inline constexpr int held_threads = std::is_same_v<typename Tile::Group, Block> ? 256 : 128;
+
+// The same for such kernels. A thread has as much of a row that starts at any address as of one that 16-byte accesses fit.
+template <class T, int kVectors, class F>
+void with_anywhere_tile(const AheadPlan& plan, F&& body) {
+  constexpr int kElements = kVectors * 16 / int(sizeof(T));
+  if (plan.lanes) return body.template operator()<RowTile<Lanes<32>, false, kElements>>();
+  body.template operator()<RowTile<Block, false, kElements>>();
+}
+template <class T, int kVectors, class F>
+void with_held_tile(const AheadPlan& plan, F&& body) {
+  if (plan.anywhere) return with_anywhere_tile<T, kVectors>(plan, body);
+  body.template operator()<RowTile<Block, true, kVectors>>();
+}
+
 }  // namespace tc::cuda

@@ -15,6 +15,7 @@ constexpr int32_t kFewestThreads = 64;
 constexpr int32_t kLaneThreads = 128;  // of a block that serves several rows
 constexpr int32_t kMostCluster = 16;
 constexpr int64_t kWarpScalarCols = 1024;  // wider rows get a block
+constexpr int64_t kFewestBytes = 512;      // of a row of any address that goes through shared memory
 constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
 
 struct Row {
@@ -101,13 +102,15 @@ RowPlan plan_rows(const RowShape& s, int32_t most_vectors) {
   return one_row_a_block(RowVariant::block_x4, std::max<int64_t>(threads, kFewestThreads), s.rows);
 }
 
-std::optional<AheadPlan> plan_ahead(const RowShape& s, const AheadShape& kernel, int tensors, int values,
-                                    const DeviceInfo& device) {
-  if (!s.aligned || s.mixed) return {};
-  const int64_t vectors = s.cols * s.element_bytes / kVectorBytes;
-  AheadPlan p{0, kernel.vectors, kernel.stages, kLaneThreads, 1, 0, 0, false};
+namespace {
+
+// Of rows that 16-byte accesses fit, or of rows that start at any address and whose warps then take a vector more.
+std::optional<AheadPlan> plan_in_turn(const RowShape& s, const AheadShape& kernel, bool anywhere, int tensors,
+                                      int values, const DeviceInfo& device) {
+  const int64_t vectors = (s.cols * s.element_bytes + kVectorBytes - 1) / kVectorBytes;
+  AheadPlan p{0, kernel.vectors, kernel.stages, kLaneThreads, 1, 0, 0, false, anywhere};
   for (const int32_t lanes : {8, 16, 32})
-    if (vectors <= int64_t{lanes} * vectors_of(lanes, kernel)) {
+    if ((!anywhere || lanes == kWarp) && vectors <= int64_t{lanes} * vectors_of(lanes, kernel)) {
       p.lanes = lanes, p.vectors = vectors_of(lanes, kernel);
       break;
     }
@@ -121,12 +124,21 @@ std::optional<AheadPlan> plan_ahead(const RowShape& s, const AheadShape& kernel,
   const int64_t threads_per_sm = int64_t{kernel.threads} * kernel.blocks * (p.lanes == 8 ? 3 : 2) / 2;
   const int64_t at_once = clusters_at_once(p.cluster) * (threads_per_sm / p.threads);
   p.groups = std::clamp<int64_t>((s.rows + rows_per_block - 1) / rows_per_block, 1, at_once);
-  const int64_t rows_bytes = int64_t{p.stages} * tensors * p.vectors * kVectorBytes * p.threads;
+  const int64_t vectors_of_warp = int64_t{p.vectors} * kWarp + anywhere;
+  const int64_t rows_bytes = int64_t{p.stages} * tensors * vectors_of_warp * kVectorBytes * (p.threads / kWarp);
   const int64_t exchanged = p.lanes ? 0 : told_bytes(values, p.threads, p.cluster);
-  const int64_t sums = rows_per_block > 1 ? rows_per_block * s.cols * 4 : 0;
+  const int64_t sums = rows_per_block > 1 && !anywhere ? rows_per_block * s.cols * 4 : 0;
   p.shared = static_cast<int32_t>(std::max(rows_bytes + exchanged, sums));
   if (p.shared > device.shared_per_block) return {};
   return p;
+}
+
+}  // namespace
+
+std::optional<AheadPlan> plan_ahead(const RowShape& s, const AheadShape& kernel, int tensors, int values,
+                                    const DeviceInfo& device) {
+  if (!s.aligned || s.mixed) return {};
+  return plan_in_turn(s, kernel, false, tensors, values, device);
 }
 
 RowsPlan plan_rows(const RowShape& shape, const AheadShape& kernel, int tensors, int values, const DeviceInfo& device,
@@ -134,6 +146,14 @@ RowsPlan plan_rows(const RowShape& shape, const AheadShape& kernel, int tensors,
   const RowPlan rows = plan_rows(shape, most_vectors);
   if (rows.variant != RowVariant::block_loop) return {rows, {}};
   return {rows, plan_ahead(shape, kernel, tensors, values, device)};
+}
+
+RowsPlan plan_rows_anywhere(const RowShape& shape, const AheadShape& kernel, const AheadShape& anywhere, int tensors,
+                            int values, const DeviceInfo& device) {
+  if (shape.aligned || shape.mixed) return plan_rows(shape, kernel, tensors, values, device);
+  const RowPlan rows = plan_rows(shape);
+  if (shape.cols * shape.element_bytes < kFewestBytes) return {rows, {}};
+  return {rows, plan_in_turn(shape, anywhere, true, tensors, values, device)};
 }
 
 ColumnPlan plan_columns(const RowShape& s) {
@@ -153,7 +173,8 @@ std::string who_shares_a_row(int32_t lanes, int32_t threads, int32_t cluster) {
 namespace {
 
 std::string describe(const AheadPlan& p) {
-  return fmt::format("{}, {} rows in shared memory at once", who_shares_a_row(p.lanes, p.threads, p.cluster), p.stages);
+  return fmt::format("{}, {} rows in shared memory at once{}", who_shares_a_row(p.lanes, p.threads, p.cluster),
+                     p.stages, p.anywhere ? ", each as far from a multiple of 16 bytes as in memory" : "");
 }
 
 }  // namespace

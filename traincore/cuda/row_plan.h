@@ -44,10 +44,11 @@ struct AheadShape {
   int32_t vectors;          // that a thread has of a row
   int32_t stages;           // rows in shared memory at once
 };
-// Norms: as many vectors as leave room for the gain, and the bias, in registers. Softmax and losses are bound by what they
-// compute, and want threads.
+// Norms: as many vectors as leave room for the gain, and the bias, in registers. Softmax and losses hold a row's elements
+// there, in f32, and two blocks of an SM fill each other's waits.
 inline constexpr AheadShape kNormAhead{512, 1, 8, 2}, kFullNormAhead{512, 1, 4, 3};
-inline constexpr AheadShape kSoftmaxAhead{256, 3, 8, 2}, kSoftmaxBackwardAhead{512, 1, 4, 3};
+inline constexpr AheadShape kSoftmaxAhead{256, 2, 8, 3}, kSoftmaxBackwardAhead{512, 1, 4, 3},
+    kSoftmaxBackwardAnywhere{256, 2, 4, 3};
 
 // Forward rows in registers, of which two tensors leave room for half as many vectors.
 inline int32_t most_vectors_forward(bool has_residual) { return has_residual ? 4 : 8; }
@@ -59,6 +60,7 @@ struct AheadPlan {
   int64_t groups;    // of blocks: they take all rows in turn
   int32_t shared;    // bytes a block
   bool shares_gain;  // the gain is in shared memory too
+  bool anywhere;     // rows start at any address
 };
 // None where no 16-byte access fits, dtypes differ, a row takes more blocks than a cluster has, or the device has too
 // little shared memory. `values`: that the warps of a row tell each other.
@@ -72,6 +74,9 @@ struct RowsPlan {
 };
 RowsPlan plan_rows(const RowShape& shape, const AheadShape& kernel, int tensors, int values, const DeviceInfo& device,
                    int32_t most_vectors = 4);
+// The same for an op with kernels of the shape `anywhere` for rows that no 16-byte access fits: they take all but narrow ones.
+RowsPlan plan_rows_anywhere(const RowShape& shape, const AheadShape& kernel, const AheadShape& anywhere, int tensors,
+                            int values, const DeviceInfo& device);
 
 // Sums over rows in a pass of their own: blocks of kColumnThreads threads, one or one vector of columns each.
 inline constexpr int kColumnThreads = 256;

@@ -16,6 +16,14 @@ inline bool fits_vectors(const tc_tensor& t) {
   return fits;
 }
 
+// Every row of `a` starts as many bytes past a multiple of 16 as that of `b`, which has the same shape and dtype.
+inline bool share_phase(const tc_tensor& a, const tc_tensor& b) {
+  const auto size = static_cast<int64_t>(tc_dtype_size(a.dtype));
+  bool same = reinterpret_cast<uintptr_t>(a.data) % 16 == reinterpret_cast<uintptr_t>(b.data) % 16;
+  for (int i = 0; i + 1 < a.rank; ++i) same &= a.shape[i] <= 1 || (a.stride[i] - b.stride[i]) * size % 16 == 0;
+  return same;
+}
+
 // `rows` are the full-size tensors, the first of which is there and named for refusals; `vectors` the [cols] ones of any
 // dtype, whose wide loads need 16 bytes of alignment and no more.
 inline RowShape row_shape(const char* op, const char* first, std::initializer_list<const tc_tensor*> rows,

@@ -15,6 +15,8 @@ struct Columns {
   __device__ __forceinline__ Columns(const typename Tile::Group& group, int64_t cols_)
       : cols(int(cols_)), lane(group.lane()), size(group.size()) {}
 
+  // One past the last column.
+  __device__ __forceinline__ int end() const { return cols; }
   // Whether the vector that holds column c is this thread's.
   __device__ __forceinline__ bool has(int c) const { return c / kVec % size == lane; }
 

@@ -1,7 +1,7 @@
 // Device code: the maximum of a row and the sum of its exponentials, for softmax and the losses over classes.
 #pragma once
 #include "traincore/cuda/math.cuh"
-#include "traincore/cuda/rows_ahead.cuh"
+#include "traincore/cuda/rows_held.cuh"
 
 namespace tc::cuda {
 
@@ -42,6 +42,7 @@ __device__ __forceinline__ float largest(const Pack<T, N>& pack) {
 // What a row's elements stand for: gain value(x), which grows with x.
 struct Plain {
   static constexpr float gain = 1;
+  static constexpr bool kIsBounded = false;  // value(-inf) is -inf
   __device__ __forceinline__ float value(float x) const { return x; }
 };
 
@@ -123,33 +124,36 @@ class ExpBelow {
 // for, the sum of u - its u, of how many elements. `own`: how many this thread has.
 using SoftmaxFacts = RowValues<4>;
 
-template <class Tile, class T, class U, class X>
-__device__ __forceinline__ SoftmaxFacts softmax_facts(const typename Tile::Group& group,
-                                                      const Columns<Tile, T>& columns, int own, bool wants_shifted,
-                                                      const U& u, const X& x) {
-  constexpr int kVec = Tile::template kVec<T>;
+// Looks at a row x. held: what its elements stand for, or, where kHoldsExp, their exponentials below the warp's largest.
+template <bool kHoldsExp, class T, class Group, class C, class U, class X, int kVec, int kVectors>
+__device__ __forceinline__ SoftmaxFacts softmax_facts(const Group& group, const C& columns, int own, bool wants_shifted,
+                                                      const U& u, const X& x, Floats<kVec> (&held)[kVectors]) {
   float top[1] = {-kInfinity}, sums[3] = {0, 0, float(own)};
-  columns.template all<X::kAtOnce>([&](int, int v) { top[0] = Max{}(top[0], largest(x.pack(v))); });
+  columns.all([&](int, int v) {
+    const auto pack = x.pack(v);
+    top[0] = Max{}(top[0], largest(pack));
+    const auto values = pack.f32();
+    held[v] = floats<kVec>([&](int j) { return u.value(values[j]); });
+  });
   if (own > 0) top[0] = u.value(top[0]);
   group.template reduce_in_warp<Max>(top);
+  if (wants_shifted) {
+    const float shift = top[0] == -kInfinity ? 0.0f : u.gain * top[0];
+    columns.all([&](int c, int v) {
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) sums[1] += c < columns.end() ? fmaf(held[v][j], u.gain, -shift) : 0.0f;
+    });
+  }
   const ExpBelow<T> exp(u.gain, top[0]);
-  columns.template all<X::kAtOnce>([&](int c, int v) {
-    const auto values = x.pack(v).f32();
-    auto terms = floats<kVec>([&](int j) { return exp(u.value(values[j])); });
+  columns.all([&](int c, int v) {
+    auto terms = floats<kVec>([&](int j) { return exp(held[v][j]); });
+    if constexpr (kHoldsExp) held[v] = terms;
 #pragma unroll
     for (int half = kVec / 2; half > 0; half /= 2)
 #pragma unroll
       for (int j = 0; j < half; ++j) terms[j] += terms[j + half];
-    sums[0] += c < columns.cols ? terms[0] : 0.0f;
+    sums[0] += U::kIsBounded && c >= columns.end() ? 0.0f : terms[0];
   });
-  if (wants_shifted) {
-    const float shift = top[0] == -kInfinity ? 0.0f : u.gain * top[0];
-    columns.each([&](int, int v) {
-      const auto values = x.pack(v).f32();
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) sums[1] += fmaf(u.value(values[j]), u.gain, -shift);
-    });
-  }
   group.template reduce_in_warp<Add>(sums);
   return {{top[0], sums[0], sums[1], sums[2]}};
 }
@@ -158,6 +162,10 @@ __device__ __forceinline__ SoftmaxFacts softmax_facts(const typename Tile::Group
 template <class T>
 struct SoftmaxRow {
   float top, gain, sum, shifted;  // sum: of exp()
+  // What an exponential below `its_top` is multiplied by, to be one of exp().
+  __device__ __forceinline__ float factor(float its_top) const {
+    return its_top == -kInfinity ? 0.0f : ExpBelow<T>(gain, its_top).below(exp());
+  }
   __device__ __forceinline__ ExpBelow<T> exp() const { return {gain, top}; }
   __device__ __forceinline__ float max() const { return gain * top; }
   __device__ __forceinline__ float log_sum() const { return logf(sum) + exp().correction(top); }

@@ -169,6 +169,8 @@ PassCases pass_cases(std::string_view pass, Terms (*terms)(std::string_view, con
 // --full): every width with a few rows, every row count with a few widths, then the layouts. `base` gives the rest.
 std::vector<Case> row_sweep(Effort effort, const Case& base, const std::vector<const char*>& full_size_fields,
                             const char* rows = "rows", const char* cols = "cols");
+// Rows that no 16-byte access fits, and so many that kernels for such rows go round several times: for ops that have them.
+inline constexpr std::pair<int64_t, int64_t> kOddTurns[] = {{13001, 257}, {2001, 4099}, {150, 50257}, {40, 131073}};
 // For an op on tensors of one shape [dims...] and any strides: from no element to 2^20, every rank, then the layouts,
 // for each of `fields` by itself.
 std::vector<Case> element_sweep(Effort effort, const Case& base, const std::vector<const char*>& fields);

@@ -108,9 +108,35 @@ void add_options(std::vector<Case>& all) {
   }
 }
 
+// A class at either end of its row, by turns.
+double outermost_targets(const Case& c, Random&, int64_t row) {
+  return row % 2 == 0 ? 0 : static_cast<double>(c.extent("classes") - 1);
+}
+
+// Rows that start anywhere between multiples of 16 bytes.
+void add_odd_rows(std::vector<Case>& all, Effort effort) {
+  const auto fused = [](int64_t rows, int64_t classes) {
+    return with_reduction(TC_REDUCTION_NONE)
+        .dim("rows", {2, rows})
+        .dim("classes", classes)
+        .set("fuse_backward", 1)
+        .with({"dlogits", "dloss"});
+  };
+  for (const int64_t classes : {259, 1001, 9001}) {
+    all.push_back(fused(5, classes).fill("target", outermost_targets));
+    all.push_back(fused(5, classes).alias("dlogits", "logits"));
+    all.push_back(fused(5, classes).layout({"logits"}, Layout::offset_by_one));
+    all.push_back(fused(5, classes).layout({"dlogits"}, Layout::offset_by_one).fill("target", outermost_targets));
+    all.push_back(fused(5, classes).set("label_smoothing", 0.2).set("z_loss", 0.01).set("softcap", 5));
+  }
+  if (effort == Effort::quick) return;
+  for (const auto& [rows, classes] : testing::kOddTurns) all.push_back(fused(rows / 2, classes));
+}
+
 std::vector<Case> list(Effort effort) {
   std::vector<Case> all = sweep(effort);
   add_options(all);
+  add_odd_rows(all, effort);
   const auto none = [] { return with_reduction(TC_REDUCTION_NONE).dim("rows", {3, 5}).dim("classes", 129); };
   const auto mean = [] { return with_reduction(TC_REDUCTION_MEAN).dim("rows", {3, 5}).dim("classes", 129); };
   all.push_back(mean().with({"normalizer"}).fill("normalizer", testing::constant(37)));

@@ -104,10 +104,13 @@ std::string cuda_explain_forward(const Forward& a, const tc_exec& exec, const cu
 }
 std::string cuda_explain_backward(const Backward& a, const tc_exec& exec, const cuda::DeviceInfo&) {
   cuda::require_exact_exponentials("cross_entropy_backward", a.logits.dtype, exec);
+  const cuda::RowShape shape = backward_shape(a);
   return fmt::format("a full grid over pieces of rows, {}",
-                     backward_shape(a).aligned
-                         ? "16 bytes at a time"
-                         : "element by element: the width, a stride or an address is no multiple of 16 bytes");
+                     shape.aligned ? "16 bytes at a time"
+                     : takes_vectors(a, shape)
+                         ? "16 bytes at a time, but where a row begins or ends between them"
+                         : "element by element: rows of logits and of dlogits lie differently far "
+                           "from multiples of 16 bytes");
 }
 
 constexpr Pass list[] = {

@@ -32,17 +32,6 @@ __device__ __forceinline__ void store_result(const ForwardArgs<T>& a, int64_t r,
   if (a.row_log_sum.data) *a.row_log_sum[r] = result.log_sum;
 }
 
-template <class Tile, class T>
-__device__ __forceinline__ void ignored_row(const ForwardArgs<T>& a, const typename Tile::Group& group,
-                                            const Columns<Tile, T>& columns, int64_t r) {
-  if (a.dlogits.data) {
-    T* const dlogits = a.dlogits[r];
-    columns.each(
-        [&](int c, int) { store<Tile>(dlogits, c, floats<Tile::template kVec<T>>([](int) { return 0.0f; })); });
-  }
-  if (group.lane() == 0) store_result(a, r, {0, 0, 0, 0});
-}
-
 // What a row's loss and gradient are made of. sum: of exp(); shifted: of u - max, for label smoothing alone.
 template <class Exp>
 struct Distribution {
@@ -50,24 +39,22 @@ struct Distribution {
   float max, log_sum, sum, shifted;
 };
 
-// x(c, v): the row's logits. A target that is no class makes the row NaN, and so does a row of -inf alone.
-template <class Tile, class T, bool kIsCapped, class Exp, class X>
-__device__ __forceinline__ void valid_row(const ForwardArgs<T>& a, const typename Tile::Group& group,
-                                          const Columns<Tile, T>& columns, int64_t r, int64_t target, float x_target,
-                                          double inverse_normalizer, const Distribution<Exp>& row, X&& x) {
+// A row whose target counts. write(gradient, patch) leaves dlogits. A target that is no class makes the row NaN, and so
+// does a row of -inf alone.
+template <class T, bool kIsCapped, class Exp, class Group, class F>
+__device__ __forceinline__ void valid_row(const ForwardArgs<T>& a, const Group& group, int64_t r, int64_t target,
+                                          float x_target, double inverse_normalizer, const Distribution<Exp>& row,
+                                          F&& write) {
   const LossOptions& o = a.options;
   const bool is_class = o.is_class(target);
   if (!is_class && o.errors && group.lane() == 0) atomicOr(o.errors, uint32_t{TC_BAD_TARGET});
   const bool is_empty = !(row.sum > 0);
   const float log_sum = is_empty ? __builtin_nanf("") : row.log_sum, weight = o.weight(target);
   if (a.dlogits.data) {
-    T* const dlogits = a.dlogits[r];
     const double dloss = (a.dloss.data ? double(*a.dloss[r]) : 1.0) * inverse_normalizer;
     const LossGradient gradient(o, Logit<T, kIsCapped>(o), row.exp, weight, row.max, log_sum,
                                 is_empty ? log_sum : 1 / row.sum, float(dloss));
-    map_row(columns, x, dlogits, gradient);
-    if (is_class && columns.has(int(target)))  // after its vector, which the same thread wrote
-      dlogits[target] = from_f32<T>(gradient.of_target(x_target));
+    write(gradient, is_class ? Patch{int(target), gradient.of_target(x_target)} : Patch{});
   }
   if (group.lane() != 0) return;
   const double s = o.label_smoothing, lse = double(row.max) + log_sum, z_loss_part = o.z_loss * lse * lse;
@@ -85,6 +72,7 @@ __device__ __forceinline__ T logit_of_target(const ForwardArgs<T>& a, int64_t r,
 
 template <class Tile, class T, bool kIsCapped>
 __global__ void __launch_bounds__(Tile::kMostThreads) row_kernel(const ForwardArgs<T> a) {
+  constexpr int kVec = Tile::template kVec<T>;
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.logits.cols);
   const double inverse = a.dlogits.data ? inverse_normalizer(a.options) : 0;
@@ -92,7 +80,9 @@ __global__ void __launch_bounds__(Tile::kMostThreads) row_kernel(const ForwardAr
   for (int64_t r = group.first_row(); r < a.logits.count; r += group.row_stride()) {
     const int64_t target = a.options.target[r];
     if (target == a.options.ignore_index) {
-      ignored_row(a, group, columns, r);
+      if (a.dlogits.data)
+        columns.each([&](int c, int) { store<Tile>(a.dlogits[r], c, floats<kVec>([](int) { return 0.0f; })); });
+      if (group.lane() == 0) store_result(a, r, {0, 0, 0, 0});
       continue;
     }
     const Kept<Tile, T> x(columns, a.logits[r]);
@@ -100,19 +90,28 @@ __global__ void __launch_bounds__(Tile::kMostThreads) row_kernel(const ForwardAr
     const SoftmaxStats stats = softmax_stats(group, columns, a.options.label_smoothing > 0, logit, x);
     const Distribution<ExpOfLogit<T>> row{
         {logit.gain, stats.max}, stats.max, logf(stats.sum), stats.sum, stats.shifted};
-    valid_row<Tile, T, kIsCapped>(a, group, columns, r, target, x_target, inverse, row, x);
+    valid_row<T, kIsCapped>(a, group, r, target, x_target, inverse, row, [&](const auto& gradient, const Patch& patch) {
+      T* const dlogits = a.dlogits[r];
+      map_row(columns, x, dlogits, gradient);
+      if (patch.column >= 0 && columns.has(patch.column))  // after its vector, which the same thread wrote
+        dlogits[patch.column] = from_f32<T>(patch.value);
+    });
   }
 }
 
-// For rows that take a cluster.
-template <class T, bool kIsCapped>
-__global__ void __launch_bounds__(kSoftmaxAhead.threads, kSoftmaxAhead.blocks)
-    row_ahead_kernel(const ForwardArgs<T> a) {
-  using Tile = AheadTile<kSoftmaxAhead.vectors>;
-  Block group;
-  const Columns<Tile, T> columns(group, a.logits.cols);
-  RowsAhead<Tile, T, kSoftmaxAhead.stages, 1> ahead(columns, -kInfinity);
-  Exchange<Block, 4> exchange(group, ahead.end());
+// For rows that are held while they are taken in turn. What is held of logits of 16 bits that are not capped are their
+// exponentials, which dlogits takes as they are; else they are taken again, as exact as their type.
+template <class Tile, class T, bool kIsCapped>
+__global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_threads<Tile>)
+    row_held_kernel(const ForwardArgs<T> a) {
+  constexpr bool kHoldsExp = sizeof(T) < sizeof(float) && !kIsCapped;
+  constexpr int kVec = Tile::template kVec<T>;
+  using Group = typename Tile::Group;
+  using InTurn = HeldRows<Tile, T, kSoftmaxAhead.stages, 1>;
+  Group group;
+  const typename InTurn::Columns columns(group, a.logits.cols);
+  InTurn rows(columns, -kInfinity);
+  Exchange<Group, 4> exchange(group, rows.end());
   const int own = columns.count();
   const double inverse = a.dlogits.data ? inverse_normalizer(a.options) : 0;
   const LossOptions& o = a.options;
@@ -120,37 +119,49 @@ __global__ void __launch_bounds__(kSoftmaxAhead.threads, kSoftmaxAhead.blocks)
   const auto target_of = [&](int64_t r) { return r < a.logits.count ? o.target[r] : o.ignore_index; };
   const int64_t first = group.first_row(), stride = group.row_stride();
   int64_t to_load = target_of(first), to_look_at = to_load;  // asked a row early, so that nothing waits for the answer
+  int64_t target = 0;
   T at_target{};
-  struct Known {
-    SoftmaxRow<T> row;
-    int64_t target;
-    T at_target;
-  };
-  int64_t looked_at = 0;
-  for_rows_ahead(
-      group, columns, a.logits.count, ahead, exchange,
+  float own_top = 0;
+  Floats<kVec> held[Tile::kVectors];
+  for_rows_held(
+      group, columns, a.logits.count, rows, exchange,
       [&](int64_t r) {
         const bool is_wanted = to_load != o.ignore_index;
         to_load = target_of(r + stride);
         return RowSources<T, 1>{{is_wanted ? a.logits[r] : nullptr}};
       },
       [&](int64_t r, int stage) {
-        looked_at = to_look_at;
+        target = to_look_at;
         to_look_at = target_of(r + stride);
         // A vote, so that the compiler too knows that the warp stays together.
-        if (!__any_sync(0xffffffffu, looked_at != o.ignore_index)) return SoftmaxFacts{};
-        at_target = logit_of_target(a, r, looked_at);
-        return softmax_facts(group, columns, own, o.label_smoothing > 0, logit, ahead.row(stage));
+        if (!__any_sync(0xffffffffu, target != o.ignore_index)) return SoftmaxFacts{};
+        at_target = logit_of_target(a, r, target);
+        const SoftmaxFacts facts = softmax_facts<kHoldsExp, T>(group, columns, own, o.label_smoothing > 0, logit,
+                                                               rows.row(columns, stage, 0, a.logits[r]), held);
+        own_top = facts.at[0];
+        return facts;
       },
-      [&](const auto& facts) {
-        return Known{softmax_row<T>(facts, logit.gain), looked_at, at_target};
-      },
-      [&](int64_t r, int stage, const Known& known) {
-        if (known.target == o.ignore_index) return ignored_row(a, group, columns, r);
-        const SoftmaxRow<T>& row = known.row;
+      [&](const auto& facts) { return softmax_row<T>(facts, logit.gain); },
+      [&](int64_t r, int stage, const SoftmaxRow<T>& row) {
+        const auto write = [&](const Patch& patch, auto&& f) {
+          rows.write(columns, stage, a.dlogits[r], patch,
+                     [&](int, int v) { return floats<kVec>([&](int j) { return f(held[v][j]); }); });
+        };
+        if (target == o.ignore_index) {
+          if (a.dlogits.data) write(Patch{}, [](float) { return 0.0f; });
+          if (group.lane() == 0) store_result(a, r, {0, 0, 0, 0});
+          return;
+        }
         const Distribution<ExpBelow<T>> distribution{row.exp(), row.max(), row.log_sum(), row.sum, row.shifted};
-        valid_row<Tile, T, kIsCapped>(a, group, columns, r, known.target, to_f32(known.at_target), inverse,
-                                      distribution, ahead.row(stage));
+        valid_row<T, kIsCapped>(a, group, r, target, to_f32(at_target), inverse, distribution,
+                                [&](const auto& gradient, const Patch& patch) {
+                                  if constexpr (kHoldsExp) {
+                                    const auto own_gradient = gradient.of_exps_times(row.factor(own_top));
+                                    write(patch, [&](float e) { return own_gradient.of_exp(e); });
+                                  } else {
+                                    write(patch, [&](float value) { return gradient.of_value(value); });
+                                  }
+                                });
       });
 }
 
@@ -172,7 +183,9 @@ Rows<float> row_values(const tc_tensor& output, float* scratch, int64_t rows) {
 template <class T, bool kIsCapped>
 void forward_rows(const ForwardArgs<T>& args, const RowsPlan& plan, const tc_exec& exec) {
   if (plan.ahead)
-    return launch<row_ahead_kernel<T, kIsCapped>>("cross_entropy_forward_ahead", grid_of(*plan.ahead), exec, args);
+    return with_held_tile<T, kSoftmaxAhead.vectors>(*plan.ahead, [&]<class Tile>() {
+      launch<row_held_kernel<Tile, T, kIsCapped>>("cross_entropy_forward_held", grid_of(*plan.ahead), exec, args);
+    });
   with_row_tile(plan.rows, [&]<class Tile>() {
     launch<row_kernel<Tile, T, kIsCapped>>("cross_entropy_forward", grid_of(plan.rows), exec, args);
   });

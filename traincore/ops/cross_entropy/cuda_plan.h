@@ -6,12 +6,17 @@
 namespace tc::ops::cross_entropy {
 
 inline cuda::RowsPlan plan_forward(const tcx_cross_entropy_forward_args& a, const cuda::DeviceInfo& device) {
-  return cuda::plan_rows(cuda::row_shape("cross_entropy_forward", "logits", {&a.logits, &a.dlogits}, {}),
-                         cuda::kSoftmaxAhead, 1, 4, device);
+  return cuda::plan_rows_anywhere(cuda::row_shape("cross_entropy_forward", "logits", {&a.logits, &a.dlogits}, {}),
+                                  cuda::kSoftmaxAhead, cuda::kSoftmaxAhead, 1, 4, device);
 }
 
 inline cuda::RowShape backward_shape(const tcx_cross_entropy_backward_args& a) {
   return cuda::row_shape("cross_entropy_backward", "logits", {&a.logits, &a.dlogits}, {});
+}
+
+// Whether backward reads and writes 16 bytes at a time.
+inline bool takes_vectors(const tcx_cross_entropy_backward_args& a, const cuda::RowShape& shape) {
+  return shape.aligned || cuda::share_phase(a.logits, a.dlogits);
 }
 
 }  // namespace tc::ops::cross_entropy

@@ -60,6 +60,13 @@ std::vector<Case> list(Effort effort) {
   all.push_back(small());
   all.push_back(Case().dim("rows", std::vector<int64_t>{}).dim("cols", 100));
   all.push_back(small().layout({"dy"}, Layout::expanded));
+  // Tensors that start differently far from a multiple of 16 bytes, and rows that do.
+  for (const int64_t cols : {1001, 9001})
+    for (const char* field : {"x", "y", "dy", "dx"})
+      all.push_back(Case().dim("rows", {2, 5}).dim("cols", cols).layout({field}, Layout::offset_by_one));
+  all.push_back(Case().dim("rows", {3, 5}).dim("cols", 1001).alias("y", "x").alias("dx", "dy"));
+  if (effort != Effort::quick)  // so many rows of odd width that kernels go round several times
+    for (const auto& [rows, cols] : testing::kOddTurns) all.push_back(Case().dim("rows", rows).dim("cols", cols));
   all.push_back(small().layout({"x"}, Layout::expanded).layout({"y"}, Layout::padded_rows));
   all.push_back(small().alias("y", "x").alias("dx", "dy"));
   all.push_back(Case().dim("rows", 2).dim("cols", 3).fill("x", testing::values({1000, -1000, 0, 0, 1, 2})));
@@ -96,6 +103,7 @@ std::vector<Case> bench_cuda() {
                                    {8192, 32768},
                                    {2048, 131072},
                                    {1024, 262144},
+                                   {65536, 1001},
                                    {16384, 50257}})
     all.push_back(Case().dim("rows", rows).dim("cols", cols));
   return all;

@@ -98,12 +98,52 @@ __global__ void __launch_bounds__(kSoftmaxBackwardAhead.threads, kSoftmaxBackwar
       });
 }
 
+// For rows that start at any address. What is held is dx.
+template <class Of, class Tile, class T>
+__global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_threads<Tile>)
+    backward_held_kernel(const BackwardArgs<T> a) {
+  using Group = typename Tile::Group;
+  using Sums = RowValues<Of::kSums>;
+  using InTurn = RowsAnywhere<Tile, T, kSoftmaxBackwardAnywhere.stages, 2>;
+  Group group;
+  const RunColumns<Tile, T> columns(group, a.y.cols);
+  InTurn rows(columns, 0);
+  Exchange<Group, Of::kSums> exchange(group, rows.end());
+  const auto with_row = [&](int64_t r, int stage, auto&& f) {
+    const auto y = rows.row(columns, stage, 0, a.y[r]), dy = rows.row(columns, stage, 1, a.dy[r]);
+    columns.all([&](int c, int v) { f(y(c, v)[0], dy(c, v)[0], c, v); });
+  };
+  for_rows_held(
+      group, columns, a.y.count, rows, exchange,
+      [&](int64_t r) {
+        return RowSources<T, 2>{{a.y[r], a.dy[r]}};
+      },
+      [&](int64_t r, int stage) {
+        Sums sums{};
+        with_row(r, stage, [&](float y, float dy, int c, int) {
+          if (c < columns.end()) Of::add(y, dy, sums.at);
+        });
+        group.template reduce_in_warp<Add>(sums.at);
+        return sums;
+      },
+      [&](const auto& warps) { return sum_of(warps); },
+      [&](int64_t r, int stage, const Sums& sums) {
+        Floats<1> dx[Tile::kVectors];
+        with_row(r, stage, [&](float y, float dy, int, int v) { dx[v][0] = Of::dx(y, dy, sums.at); });
+        rows.write(columns, stage, a.dx[r], Patch{}, [&](int, int v) { return dx[v]; });
+      });
+}
+
 template <template <class> class Of, class A>
 void backward(const char* name, const A& a, const tc_exec& exec) {
   const DeviceGuard device(a.y);
   const RowsPlan plan = plan_backward(a, device.info());
   with_type(FloatTypes{}, a.y.dtype, [&]<class T>() {
     const BackwardArgs<T> args{rows_of<const T>(a.y), rows_of<const T>(a.dy), rows_of<T>(a.dx)};
+    if (plan.ahead && plan.ahead->anywhere)
+      return with_anywhere_tile<T, kSoftmaxBackwardAnywhere.vectors>(*plan.ahead, [&]<class Tile>() {
+        launch<backward_held_kernel<Of<T>, Tile, T>>(name, grid_of(*plan.ahead), exec, args);
+      });
     if (plan.ahead) return launch<backward_ahead_kernel<Of<T>, T>>(name, grid_of(*plan.ahead), exec, args);
     with_row_tile(plan.rows,
                   [&]<class Tile>() { launch<backward_kernel<Of<T>, Tile, T>>(name, grid_of(plan.rows), exec, args); });

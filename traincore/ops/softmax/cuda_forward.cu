@@ -9,13 +9,6 @@ namespace {
 
 using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabulary of GPU kernels
 
-// y = exp(x) times `last`, or x - shift - `last`.
-template <bool kIsLog, class Tile, class T, class Exp, class X>
-__device__ __forceinline__ void write_row(const Columns<Tile, T>& columns, const X& x, const Exp& exp, float shift,
-                                          float last, T* y) {
-  map_row(columns, x, y, [&](float value) { return kIsLog ? (value - shift) - last : exp(value) * last; });
-}
-
 template <class Tile, class T, bool kIsLog>
 __global__ void __launch_bounds__(Tile::kMostThreads) forward_kernel(const Rows<const T> from, const Rows<T> to) {
   typename Tile::Group group;
@@ -23,31 +16,53 @@ __global__ void __launch_bounds__(Tile::kMostThreads) forward_kernel(const Rows<
   for (int64_t r = group.first_row(); r < from.count; r += group.row_stride()) {
     const Kept<Tile, T> x(columns, from[r]);
     const SoftmaxStats stats = softmax_stats(group, columns, false, Plain{}, x);
-    const float shift = stats.shift();
-    write_row<kIsLog>(
-        columns, x, [shift](float value) { return exp_for<T>(value - shift); }, shift,
-        kIsLog ? stats.log_sum() : stats.inverse_sum(), to[r]);
+    const float shift = stats.shift(), last = kIsLog ? stats.log_sum() : stats.inverse_sum();
+    map_row(columns, x, to[r],
+            [&](float value) { return kIsLog ? (value - shift) - last : exp_for<T>(value - shift) * last; });
   }
 }
 
-// For rows that take a cluster. A row of -inf alone is 0, or -inf.
-template <class T, bool kIsLog>
-__global__ void __launch_bounds__(kSoftmaxAhead.threads, kSoftmaxAhead.blocks)
-    forward_ahead_kernel(const Rows<const T> from, const Rows<T> to) {
-  using Tile = AheadTile<kSoftmaxAhead.vectors>;
-  Block group;
-  const Columns<Tile, T> columns(group, from.cols);
-  RowsAhead<Tile, T, kSoftmaxAhead.stages, 1> ahead(columns, -kInfinity);
-  Exchange<Block, 4> exchange(group, ahead.end());
+// For rows that are held while they are taken in turn: what is held of 16 bits are exponentials, of f32 they are taken
+// again. A row of -inf alone is 0, or -inf.
+template <class Tile, class T, bool kIsLog>
+__global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_threads<Tile>)
+    forward_held_kernel(const Rows<const T> from, const Rows<T> to) {
+  constexpr bool kHoldsExp = sizeof(T) < sizeof(float) && !kIsLog;
+  constexpr int kVec = Tile::template kVec<T>;
+  using Group = typename Tile::Group;
+  using InTurn = HeldRows<Tile, T, kSoftmaxAhead.stages, 1>;
+  Group group;
+  const typename InTurn::Columns columns(group, from.cols);
+  InTurn rows(columns, -kInfinity);
+  Exchange<Group, 4> exchange(group, rows.end());
   const int own = columns.count();
-  for_rows_ahead(
-      group, columns, from.count, ahead, exchange, [&](int64_t r) { return RowSources<T, 1>{{from[r]}}; },
-      [&](int64_t, int stage) { return softmax_facts(group, columns, own, false, Plain{}, ahead.row(stage)); },
+  float own_top = 0;
+  Floats<kVec> held[Tile::kVectors];
+  for_rows_held(
+      group, columns, from.count, rows, exchange, [&](int64_t r) { return RowSources<T, 1>{{from[r]}}; },
+      [&](int64_t r, int stage) {
+        const SoftmaxFacts facts = softmax_facts<kHoldsExp, T>(group, columns, own, false, Plain{},
+                                                               rows.row(columns, stage, 0, from[r]), held);
+        own_top = facts.at[0];
+        return facts;
+      },
       [&](const auto& facts) { return softmax_row<T>(facts, 1.0f); },
       [&](int64_t r, int stage, const SoftmaxRow<T>& row) {
+        const auto write = [&](auto&& f) {
+          rows.write(columns, stage, to[r], Patch{},
+                     [&](int, int v) { return floats<kVec>([&](int j) { return f(held[v][j]); }); });
+        };
         const bool is_empty = row.sum == 0;
-        const float last = is_empty ? 0.0f : kIsLog ? row.log_sum() : 1.0f / row.sum;
-        write_row<kIsLog>(columns, ahead.row(stage), row.exp(), is_empty ? 0.0f : row.top, last, to[r]);
+        const float inverse = is_empty ? 0.0f : 1.0f / row.sum;
+        if constexpr (kIsLog) {
+          const float shift = is_empty ? 0.0f : row.top, last = is_empty ? 0.0f : row.log_sum();
+          write([&](float value) { return (value - shift) - last; });
+        } else if constexpr (kHoldsExp) {
+          const float scale = row.factor(own_top) * inverse;
+          write([&](float e) { return e * scale; });
+        } else {
+          write([&, exp = row.exp()](float value) { return exp(value) * inverse; });
+        }
       });
 }
 
@@ -58,7 +73,10 @@ void forward(const char* name, const tc_tensor& x, const tc_tensor& y, const tc_
   with_type(FloatTypes{}, x.dtype, [&]<class T>() {
     const auto from = rows_of<const T>(x);
     const auto to = rows_of<T>(y);
-    if (plan.ahead) return launch<forward_ahead_kernel<T, kIsLog>>(name, grid_of(*plan.ahead), exec, from, to);
+    if (plan.ahead)
+      return with_held_tile<T, kSoftmaxAhead.vectors>(*plan.ahead, [&]<class Tile>() {
+        launch<forward_held_kernel<Tile, T, kIsLog>>(name, grid_of(*plan.ahead), exec, from, to);
+      });
     with_row_tile(plan.rows, [&]<class Tile>() {
       launch<forward_kernel<Tile, T, kIsLog>>(name, grid_of(plan.rows), exec, from, to);
     });

@@ -1,0 +1,192 @@
+// Device code: rows in turn whose elements a thread holds in registers, as f32, from its look at a row until it writes
+// it, and rows that start at any address: 16-byte accesses between memory and shared memory, single elements from there.
+#pragma once
+#include <type_traits>
+
+#include "traincore/cuda/rows_ahead.cuh"
+
+namespace tc::cuda {
+
+// An element of a row that is not made as the rest is; -1: there is none.
+struct Patch {
+  int column = -1;
+  float value = 0;
+};
+
+// The columns of a row that starts at any address. Every warp has a run of them, whose elements its lanes take in turn:
+// which these are does not depend on the address, so no sum over them does.
+template <class Tile, class T>
+struct RunColumns {
+  static constexpr int kVec = 1, kVectors = Tile::kVectors;
+  using Values = Floats<kVec>;
+  int cols, begin, length, lane;  // of the row; the run; of the warp
+  __device__ __forceinline__ RunColumns(const typename Tile::Group& group, int64_t cols_)
+      : cols(int(cols_)), lane(group.lane() % 32) {
+    const int warps = group.size() / 32, most = (cols + warps * 32 - 1) / (warps * 32) * 32;
+    begin = min(group.lane() / 32 * most, cols);
+    length = min(cols - begin, most);
+  }
+  // One past the last column of the run.
+  __device__ __forceinline__ int end() const { return begin + length; }
+  // How many elements of a row this thread has.
+  __device__ __forceinline__ int count() const { return (length - lane + 31) / 32; }
+  // f(column, which of this thread's elements) for every element that a thread may have, in the run or shortly past it.
+  template <class F>
+  __device__ __forceinline__ void all(F&& f) const {
+    constexpr int kAtOnce = 8;
+#pragma unroll
+    for (int first = 0; first < kVectors; first += kAtOnce)
+      if (first * 32 < length)
+#pragma unroll
+        for (int v = first; v < first + kAtOnce; ++v) f(begin + v * 32 + lane, v);
+  }
+};
+
+// kStages rows of kTensors tensors in shared memory, which start at any address each: the row lies there as far from a
+// multiple of 16 bytes as in memory. No byte outside a row is read or written: where a row begins or ends inside a
+// vector, its elements there travel singly, and wait in a register for the next load(). Warps do not share memory.
+template <class Tile, class T, int kStages_, int kTensors_>
+class RowsAnywhere {
+ public:
+  static constexpr int kStages = kStages_, kTensors = kTensors_;
+  static constexpr int kVectors = Tile::kVectors;
+  static constexpr bool kIsFree = false;  // once it has been looked at: write() needs its place
+  using Columns = RunColumns<Tile, T>;
+  // Past the end of the row all elements are `past`.
+  __device__ __forceinline__ RowsAnywhere(const Columns&, float past) : past_(from_f32<T>(past)) {
+    extern __shared__ uint4 ahead[];
+    runs_ = reinterpret_cast<T*>(ahead) + int(threadIdx.x) / 32 * (kStages * kTensors * kRun);
+#pragma unroll
+    for (int t = 0; t < kTensors; ++t) waiting_at_[t] = -1;
+  }
+  // To be called for every row in turn, by whole warps; what one call leaves waiting the next one puts down.
+  __device__ __forceinline__ void load(const Columns& columns, int stage, const RowSources<T, kTensors>& from) {
+    __syncwarp();  // nobody looks at the last row of this stage any more
+#pragma unroll
+    for (int t = 0; t < kTensors; ++t) {
+      if (waiting_at_[t] >= 0) runs_[waiting_at_[t]] = waiting_[t];
+      waiting_at_[t] = -1;
+      if (from.at[t]) load_run(columns, t, place(stage, t), from.at[t] + columns.begin);
+    }
+  }
+  // x.pack(v): the row of tensor t, which came from `from`.
+  struct Row {
+    const T* mine;
+    int left;  // elements from this lane's first to the end of the run
+    T past;
+    __device__ __forceinline__ Pack<T, 1> pack(int v) const {
+      const T x = v * 32 < left ? mine[v * 32] : past;
+      return Pack<T, 1>::load(&x);
+    }
+    __device__ __forceinline__ Floats<1> operator()(int, int v) const { return pack(v).f32(); }
+  };
+  __device__ __forceinline__ Row row(const Columns& columns, int stage, int t, const T* from) const {
+    return {runs_ + place(stage, t) + phase(from + columns.begin) + columns.lane, columns.length - columns.lane, past_};
+  }
+  // to[c] = f(c, v), by way of the place of the row of tensor 0, which f no longer reads.
+  template <class F>
+  __device__ __forceinline__ void write(const Columns& columns, int stage, T* to, const Patch& patch, F&& f) const {
+    T* const out = to + columns.begin;
+    T* const staged = runs_ + place(stage, 0) + phase(out);
+    __syncwarp();
+    columns.all([&](int c, int v) { staged[v * 32 + columns.lane] = from_f32<T>(f(c, v)[0]); });
+    const int patched = patch.column - columns.begin;
+    if (patched >= 0 && patched < columns.length && patched % 32 == columns.lane)
+      staged[patched] = from_f32<T>(patch.value);
+    __syncwarp();
+    const int head = min((kOfVector - phase(out)) % kOfVector, columns.length);
+    const int vectors = (columns.length - head) / kOfVector;
+#pragma unroll 4
+    for (int i = head + columns.lane * kOfVector; i < head + vectors * kOfVector; i += 32 * kOfVector)
+      Pack<T, kOfVector>::load(staged + i).store_once(out + i);
+    if (const int i = edge(columns, head, head + vectors * kOfVector); i >= 0) out[i] = staged[i];
+  }
+  // Where the shared memory of the rows ends.
+  __device__ __forceinline__ void* end() const {
+    extern __shared__ uint4 ahead[];
+    return reinterpret_cast<T*>(ahead) + int(blockDim.x) / 32 * (kStages * kTensors * kRun);
+  }
+
+ private:
+  static constexpr int kOfVector = kWide<T>;
+  static constexpr int kRun = kVectors * 32 + kOfVector;  // elements that a run may take
+  static __device__ __forceinline__ int phase(const T* p) {
+    return int(reinterpret_cast<uintptr_t>(p) % 16 / sizeof(T));
+  }
+  static __device__ __forceinline__ int place(int stage, int t) { return (stage * kTensors + t) * kRun; }
+  // The element of the run that this lane has of those before `head` and of those from `tail` on, or -1.
+  static __device__ __forceinline__ int edge(const Columns& columns, int head, int tail) {
+    const int i = columns.lane < 16 ? columns.lane : tail + columns.lane - 16;
+    return i < (columns.lane < 16 ? head : columns.length) ? i : -1;
+  }
+  __device__ __forceinline__ void load_run(const Columns& columns, int t, int at, const T* from) {
+    // Of the vectors that the run touches, those inside the row.
+    const int before = phase(from), left = columns.cols - columns.begin;
+    const int low = columns.begin == 0 && before > 0 ? 1 : 0;
+    const int high = min((before + columns.length + kOfVector - 1) / kOfVector, (before + left) / kOfVector);
+#pragma unroll 4
+    for (int k = low + columns.lane; k < high; k += 32)
+      __pipeline_memcpy_async(runs_ + at + k * kOfVector, from - before + k * kOfVector, 16);
+    const int head = low ? min(kOfVector - before, columns.length) : 0;
+    if (const int i = edge(columns, head, (high > low ? high : low) * kOfVector - before); i >= 0) {
+      waiting_[t] = from[i];
+      waiting_at_[t] = at + before + i;
+    }
+  }
+  T* runs_;  // this warp's
+  T past_, waiting_[kTensors];
+  int waiting_at_[kTensors];
+};
+
+// The same of rows that 16-byte accesses fit.
+template <class Tile, class T, int kStages_, int kTensors_>
+class RowsAligned : public RowsAhead<Tile, T, kStages_, kTensors_> {
+ public:
+  using Base = RowsAhead<Tile, T, kStages_, kTensors_>;
+  using Columns = cuda::Columns<Tile, T>;
+  static constexpr bool kIsFree = true;
+  using Base::Base;
+  __device__ __forceinline__ auto row(const Columns&, int stage, int t, const T*) const { return Base::row(stage, t); }
+  template <class F>
+  __device__ __forceinline__ void write(const Columns& columns, int, T* to, const Patch& patch, F&& f) const {
+    columns.all([&](int c, int v) {
+      if (c < columns.cols) store<Tile>(to, c, f(c, v));
+    });
+    if (patch.column >= 0 && columns.has(patch.column))  // after its vector, which the same thread wrote
+      to[patch.column] = from_f32<T>(patch.value);
+  }
+};
+
+template <class Tile, class T, int kStages, int kTensors>
+using HeldRows = std::conditional_t<Tile::template kVec<T> == 1, RowsAnywhere<Tile, T, kStages, kTensors>,
+                                    RowsAligned<Tile, T, kStages, kTensors>>;
+
+// The group's rows in turn, as for_rows_ahead() has them, but each is written before the next one is looked at: what
+// look() holds of a row in registers is there for write(). Blocks that share an SM fill each other's waits.
+template <class Group, class Rows, class Exchange, class Sources, class Look, class Merge, class Write>
+__device__ __forceinline__ void for_rows_held(const Group& group, const typename Rows::Columns& columns, int64_t count,
+                                              Rows& rows, Exchange& exchange, Sources&& sources, Look&& look,
+                                              Merge&& merge, Write&& write) {
+  constexpr int kStages = Rows::kStages;
+  const int64_t first = group.first_row(), stride = group.row_stride();
+  const auto fetch = [&](int64_t r, int stage) {
+    rows.load(columns, stage, r < count ? sources(r) : decltype(sources(r)){});
+    __pipeline_commit();
+  };
+#pragma unroll 1
+  for (int s = 0; s < kStages; ++s) fetch(first + s * stride, s);
+  int stage = 0;
+#pragma unroll 1
+  for (int64_t r = first; r < count; r += stride) {
+    __pipeline_wait_prior(kStages - 1);
+    if constexpr (!Rows::kIsFree) __syncwarp();  // what other lanes loaded is there
+    exchange.put(look(r, stage));
+    if constexpr (Rows::kIsFree) fetch(r + kStages * stride, stage);
+    exchange.take();
+    write(r, stage, merge(exchange));
+    if constexpr (!Rows::kIsFree) fetch(r + kStages * stride, stage);
+    stage = stage + 1 < kStages ? stage + 1 : 0;
+  }
+}
+
+}  // namespace tc::cuda
