@@ -20,6 +20,8 @@ struct Shares {
   __device__ __forceinline__ void sum(float (&x)[K]) const {
     reduce_lanes<Add, 32>(x, 0xffffffffu);
   }
+  // Of shares alone or of any that lanes without one repeat.
+  __device__ __forceinline__ float max(float x) const { return over_lanes<Max, 32>(x, 0xffffffffu); }
 };
 
 // Values that simply add up.

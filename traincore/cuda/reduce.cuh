@@ -8,11 +8,13 @@
 namespace tc::cuda {
 
 struct Add {
+  static constexpr bool kIsMax = false;
   static constexpr float kNeutral = 0;
   __device__ __forceinline__ float operator()(float a, float b) const { return a + b; }
 };
 // A NaN wins, as in max() of the definition.
 struct Max {
+  static constexpr bool kIsMax = true;
   static constexpr float kNeutral = -__builtin_huge_valf();
   __device__ __forceinline__ float operator()(float a, float b) const {
     float y;
@@ -21,12 +23,24 @@ struct Max {
   }
 };
 
+// The largest of a whole warp by one instruction, on integers that are in order as what they stand for is.
+__device__ __forceinline__ float largest_in_warp(float x) {
+  const auto in_order = [](int bits) { return bits ^ (bits >> 31 & 0x7fffffff); };  // its own inverse
+  const int key = in_order(__float_as_int(Max{}(x, x)));                            // a NaN is now positive, and wins
+  return __int_as_float(in_order(__reduce_max_sync(0xffffffffu, key)));
+}
+
 template <class Op, int kLanes, int K>
 __device__ __forceinline__ void reduce_lanes(float (&x)[K], uint32_t mask) {
+  if constexpr (kLanes == 32 && Op::kIsMax) {
 #pragma unroll
-  for (int o = kLanes / 2; o > 0; o /= 2)
+    for (float& value : x) value = largest_in_warp(value);
+  } else {
 #pragma unroll
-    for (int k = 0; k < K; ++k) x[k] = Op{}(x[k], __shfl_xor_sync(mask, x[k], o));
+    for (int o = kLanes / 2; o > 0; o /= 2)
+#pragma unroll
+      for (int k = 0; k < K; ++k) x[k] = Op{}(x[k], __shfl_xor_sync(mask, x[k], o));
+  }
 }
 
 template <class Op, int kLanes>

@@ -60,7 +60,6 @@ void with_row_tile(const RowPlan& plan, F&& body) {
   }
 }
 
-
 // Of kernels that hold the rows which they take in turn: threads of a block and of an SM, which leaves each of them 128
 // registers.
 inline constexpr int kHeldThreadsPerSm = 512;

@@ -108,7 +108,7 @@ namespace {
 std::optional<AheadPlan> plan_in_turn(const RowShape& s, const AheadShape& kernel, bool anywhere, int tensors,
                                       int values, const DeviceInfo& device) {
   const int64_t vectors = (s.cols * s.element_bytes + kVectorBytes - 1) / kVectorBytes;
-  AheadPlan p{0, kernel.vectors, kernel.stages, kLaneThreads, 1, 0, 0, false, anywhere};
+  AheadPlan p{0, kernel.vectors, kernel.stages, kLaneThreads, 1, 0, 0, anywhere};
   for (const int32_t lanes : {8, 16, 32})
     if ((!anywhere || lanes == kWarp) && vectors <= int64_t{lanes} * vectors_of(lanes, kernel)) {
       p.lanes = lanes, p.vectors = vectors_of(lanes, kernel);

@@ -57,10 +57,9 @@ struct AheadPlan {
   int32_t lanes;  // of a warp that share a row; 0: a block does, or a cluster of blocks
   int32_t vectors, stages;
   int32_t threads, cluster;
-  int64_t groups;    // of blocks: they take all rows in turn
-  int32_t shared;    // bytes a block
-  bool shares_gain;  // the gain is in shared memory too
-  bool anywhere;     // rows start at any address
+  int64_t groups;  // of blocks: they take all rows in turn
+  int32_t shared;  // bytes a block
+  bool anywhere;   // rows start at any address
 };
 // None where no 16-byte access fits, dtypes differ, a row takes more blocks than a cluster has, or the device has too
 // little shared memory. `values`: that the warps of a row tell each other.

@@ -27,13 +27,6 @@ struct Columns {
 #pragma unroll kAtOnce
     for (int v = 0; v < kVectors; ++v) f((v * size + lane) * kVec, v);
   }
-  // How many elements of a row this thread has, where it keeps them.
-  __device__ __forceinline__ int count() const {
-    int vectors = 0;
-    all([&](int c, int) { vectors += c < cols; });
-    return vectors * kVec;
-  }
-
   // How many elements of a row this warp has, where its threads keep them.
   __device__ __forceinline__ int count_in_warp() const {
     if constexpr (!Tile::Group::kIsBlock) return cols;

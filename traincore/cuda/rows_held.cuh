@@ -28,8 +28,7 @@ struct RunColumns {
   }
   // One past the last column of the run.
   __device__ __forceinline__ int end() const { return begin + length; }
-  // How many elements of a row this thread has.
-  __device__ __forceinline__ int count() const { return (length - lane + 31) / 32; }
+  __device__ __forceinline__ int count_in_warp() const { return length; }
   // f(column, which of this thread's elements) for every element that a thread may have, in the run or shortly past it.
   template <class F>
   __device__ __forceinline__ void all(F&& f) const {
@@ -163,9 +162,9 @@ using HeldRows = std::conditional_t<Tile::template kVec<T> == 1, RowsAnywhere<Ti
 
 // The group's rows in turn, as for_rows_ahead() has them, but each is written before the next one is looked at: what
 // look() holds of a row in registers is there for write(). Blocks that share an SM fill each other's waits.
-template <class Group, class Rows, class Exchange, class Sources, class Look, class Merge, class Write>
+template <class Group, class Rows, class AllReduce, class Sources, class Look, class Merge, class Write>
 __device__ __forceinline__ void for_rows_held(const Group& group, const typename Rows::Columns& columns, int64_t count,
-                                              Rows& rows, Exchange& exchange, Sources&& sources, Look&& look,
+                                              Rows& rows, AllReduce& known, Sources&& sources, Look&& look,
                                               Merge&& merge, Write&& write) {
   constexpr int kStages = Rows::kStages;
   const int64_t first = group.first_row(), stride = group.row_stride();
@@ -180,10 +179,10 @@ __device__ __forceinline__ void for_rows_held(const Group& group, const typename
   for (int64_t r = first; r < count; r += stride) {
     __pipeline_wait_prior(kStages - 1);
     if constexpr (!Rows::kIsFree) __syncwarp();  // what other lanes loaded is there
-    exchange.put(look(r, stage));
+    known.put(look(r, stage));
     if constexpr (Rows::kIsFree) fetch(r + kStages * stride, stage);
-    exchange.take();
-    write(r, stage, merge(exchange));
+    known.take();
+    write(r, stage, merge(known));
     if constexpr (!Rows::kIsFree) fetch(r + kStages * stride, stage);
     stage = stage + 1 < kStages ? stage + 1 : 0;
   }

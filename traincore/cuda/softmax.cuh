@@ -120,23 +120,26 @@ class ExpBelow {
   float scale_, shift_;
 };
 
-// What the warps of a row know about it: their largest value, the sum of exponentials below it, and, where it was asked
-// for, the sum of u - its u, of how many elements. `own`: how many this thread has.
-using SoftmaxFacts = RowValues<4>;
+// What is known about a row or a part of it: its largest value, the sum of exponentials below that, and, where it was asked
+// for, the sum of u - its u, of how many elements.
+inline constexpr int kSoftmaxFacts = 4;
+using SoftmaxFacts = RowValues<kSoftmaxFacts>;
 
-// Looks at a row x. held: what its elements stand for, or, where kHoldsExp, their exponentials below the warp's largest.
+// Looks at a row x, of which this warp has `in_warp` elements. held: what its elements stand for, or, where kHoldsExp,
+// their exponentials below the warp's largest.
 template <bool kHoldsExp, class T, class Group, class C, class U, class X, int kVec, int kVectors>
-__device__ __forceinline__ SoftmaxFacts softmax_facts(const Group& group, const C& columns, int own, bool wants_shifted,
-                                                      const U& u, const X& x, Floats<kVec> (&held)[kVectors]) {
-  float top[1] = {-kInfinity}, sums[3] = {0, 0, float(own)};
+__device__ __forceinline__ SoftmaxFacts softmax_facts(const Group& group, const C& columns, int in_warp,
+                                                      bool wants_shifted, const U& u, const X& x,
+                                                      Floats<kVec> (&held)[kVectors]) {
+  float top[1] = {-kInfinity}, sums[2] = {0, 0};
   columns.all([&](int, int v) {
     const auto pack = x.pack(v);
     top[0] = Max{}(top[0], largest(pack));
     const auto values = pack.f32();
     held[v] = floats<kVec>([&](int j) { return u.value(values[j]); });
   });
-  if (own > 0) top[0] = u.value(top[0]);
   group.template reduce_in_warp<Max>(top);
+  if (in_warp > 0) top[0] = u.value(top[0]);
   if (wants_shifted) {
     const float shift = top[0] == -kInfinity ? 0.0f : u.gain * top[0];
     columns.all([&](int c, int v) {
@@ -155,13 +158,33 @@ __device__ __forceinline__ SoftmaxFacts softmax_facts(const Group& group, const 
     sums[0] += U::kIsBounded && c >= columns.end() ? 0.0f : terms[0];
   });
   group.template reduce_in_warp<Add>(sums);
-  return {{top[0], sums[0], sums[1], sums[2]}};
+  return {{top[0], sums[0], sums[1], float(in_warp)}};
 }
 
-// The same of the whole row.
+// Of the parts of a row.
+template <class T>
+struct MergeSoftmax {
+  float gain;
+  __device__ __forceinline__ SoftmaxFacts operator()(const Shares<kSoftmaxFacts>& parts) const {
+    const float* const part = parts.mine.at;
+    const auto shift = [this](float value) { return value == -kInfinity ? 0.0f : gain * value; };
+    const float top = parts.max(part[0]);
+    const float scale = ExpBelow<T>(gain, part[0]).below(ExpBelow<T>(gain, top));
+    float sums[3] = {part[1] == 0 ? 0.0f : part[1] * scale, fmaf(part[3], shift(part[0]) - shift(top), part[2]),
+                     part[3]};
+#pragma unroll
+    for (float& sum : sums) sum = parts.is_there ? sum : 0.0f;
+    parts.sum(sums);
+    return {{top, sums[0], sums[1], sums[2]}};
+  }
+};
+
+// What is known about a whole row.
 template <class T>
 struct SoftmaxRow {
   float top, gain, sum, shifted;  // sum: of exp()
+  __device__ __forceinline__ SoftmaxRow(const SoftmaxFacts& facts, float gain_)
+      : top(facts.at[0]), gain(gain_), sum(facts.at[1]), shifted(facts.at[2]) {}
   // What an exponential below `its_top` is multiplied by, to be one of exp().
   __device__ __forceinline__ float factor(float its_top) const {
     return its_top == -kInfinity ? 0.0f : ExpBelow<T>(gain, its_top).below(exp());
@@ -170,18 +193,5 @@ struct SoftmaxRow {
   __device__ __forceinline__ float max() const { return gain * top; }
   __device__ __forceinline__ float log_sum() const { return logf(sum) + exp().correction(top); }
 };
-template <class T, class Exchange>
-__device__ __forceinline__ SoftmaxRow<T> softmax_row(const Exchange& facts, float gain) {
-  float top = -kInfinity, sum = 0, shifted = 0;
-  facts.each([&](const SoftmaxFacts& warp) { top = Max{}(top, warp.at[0]); });
-  top = facts.max(top);
-  const ExpBelow<T> exp(gain, top);
-  const auto shift = [gain](float value) { return value == -kInfinity ? 0.0f : gain * value; };
-  facts.each([&](const SoftmaxFacts& warp) {
-    if (warp.at[1] != 0) sum = fmaf(warp.at[1], ExpBelow<T>(gain, warp.at[0]).below(exp), sum);
-    shifted += fmaf(warp.at[3], shift(warp.at[0]) - shift(top), warp.at[2]);
-  });
-  return {top, gain, facts.sum(sum), facts.sum(shifted)};
-}
 
 }  // namespace tc::cuda

@@ -111,37 +111,30 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
   Group group;
   const typename InTurn::Columns columns(group, a.logits.cols);
   InTurn rows(columns, -kInfinity);
-  Exchange<Group, 4> exchange(group, rows.end());
-  const int own = columns.count();
+  const int in_warp = columns.count_in_warp();
   const double inverse = a.dlogits.data ? inverse_normalizer(a.options) : 0;
   const LossOptions& o = a.options;
   const Logit<T, kIsCapped> logit(o);
-  const auto target_of = [&](int64_t r) { return r < a.logits.count ? o.target[r] : o.ignore_index; };
-  const int64_t first = group.first_row(), stride = group.row_stride();
-  int64_t to_load = target_of(first), to_look_at = to_load;  // asked a row early, so that nothing waits for the answer
+  AllReduce<Group, kSoftmaxFacts, MergeSoftmax<T>> known(group, rows.end(), {logit.gain});
+  IndicesInTurn to_load(o.target, group.first_row(), group.row_stride()), to_look_at = to_load;
   int64_t target = 0;
   T at_target{};
   float own_top = 0;
   Floats<kVec> held[Tile::kVectors];
   for_rows_held(
-      group, columns, a.logits.count, rows, exchange,
-      [&](int64_t r) {
-        const bool is_wanted = to_load != o.ignore_index;
-        to_load = target_of(r + stride);
-        return RowSources<T, 1>{{is_wanted ? a.logits[r] : nullptr}};
-      },
+      group, columns, a.logits.count, rows, known,
+      [&](int64_t r) { return RowSources<T, 1>{{to_load.next() == o.ignore_index ? nullptr : a.logits[r]}}; },
       [&](int64_t r, int stage) {
-        target = to_look_at;
-        to_look_at = target_of(r + stride);
+        target = to_look_at.next();
         // A vote, so that the compiler too knows that the warp stays together.
         if (!__any_sync(0xffffffffu, target != o.ignore_index)) return SoftmaxFacts{};
         at_target = logit_of_target(a, r, target);
-        const SoftmaxFacts facts = softmax_facts<kHoldsExp, T>(group, columns, own, o.label_smoothing > 0, logit,
+        const SoftmaxFacts facts = softmax_facts<kHoldsExp, T>(group, columns, in_warp, o.label_smoothing > 0, logit,
                                                                rows.row(columns, stage, 0, a.logits[r]), held);
         own_top = facts.at[0];
         return facts;
       },
-      [&](const auto& facts) { return softmax_row<T>(facts, logit.gain); },
+      [&](const auto& facts) { return SoftmaxRow<T>(facts(), logit.gain); },
       [&](int64_t r, int stage, const SoftmaxRow<T>& row) {
         const auto write = [&](const Patch& patch, auto&& f) {
           rows.write(columns, stage, a.dlogits[r], patch,

@@ -81,7 +81,8 @@ std::vector<Case> list(Effort effort) {
   all.push_back(small().fill("dy", testing::normal(1, 1000)));  // dy - sum(y dy) cancels
   // Rising by 40 every 4096 elements, so that the maximum moves and old sums vanish.
   all.push_back(Case().dim("rows", 2).dim("cols", 9001).fill("x", [](const Case&, Random& random, int64_t i) {
-    return static_cast<double>(i % 9001 / 4096) * 40 + random.normal();
+    const int64_t step = i % 9001 / 4096;
+    return static_cast<double>(step * 40) + random.normal();
   }));
   for (const int64_t cols : {37, 9001})
     all.push_back(Case().dim("rows", 8).dim("cols", cols).fill("x", special_rows).may_be_nonfinite({"y", "dx"}));

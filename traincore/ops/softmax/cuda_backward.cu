@@ -80,9 +80,9 @@ __global__ void __launch_bounds__(kSoftmaxBackwardAhead.threads, kSoftmaxBackwar
   Block group;
   const Columns<Tile, T> columns(group, a.y.cols);
   RowsAhead<Tile, T, kSoftmaxBackwardAhead.stages, 2> ahead(columns, 0);
-  Exchange<Block, Of::kSums> exchange(group, ahead.end());
+  AllReduce<Block, Of::kSums, AddUp<Of::kSums>> known(group, ahead.end(), {});
   for_rows_ahead(
-      group, columns, a.y.count, ahead, exchange,
+      group, columns, a.y.count, ahead, known,
       [&](int64_t r) {
         return RowSources<T, 2>{{a.y[r], a.dy[r]}};
       },
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kSoftmaxBackwardAhead.threads, kSoftmaxBackwar
         group.template reduce_in_warp<Add>(sums.at);
         return sums;
       },
-      [&](const auto& warps) { return sum_of(warps); },
+      [&](const auto& sums) { return sums(); },
       [&](int64_t r, int stage, const Sums& sums) {
         write_row<Of>(columns, ahead.row(stage, 0), ahead.row(stage, 1), sums.at, a.dx[r]);
       });
@@ -108,13 +108,13 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
   Group group;
   const RunColumns<Tile, T> columns(group, a.y.cols);
   InTurn rows(columns, 0);
-  Exchange<Group, Of::kSums> exchange(group, rows.end());
+  AllReduce<Group, Of::kSums, AddUp<Of::kSums>> known(group, rows.end(), {});
   const auto with_row = [&](int64_t r, int stage, auto&& f) {
     const auto y = rows.row(columns, stage, 0, a.y[r]), dy = rows.row(columns, stage, 1, a.dy[r]);
     columns.all([&](int c, int v) { f(y(c, v)[0], dy(c, v)[0], c, v); });
   };
   for_rows_held(
-      group, columns, a.y.count, rows, exchange,
+      group, columns, a.y.count, rows, known,
       [&](int64_t r) {
         return RowSources<T, 2>{{a.y[r], a.dy[r]}};
       },
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
         group.template reduce_in_warp<Add>(sums.at);
         return sums;
       },
-      [&](const auto& warps) { return sum_of(warps); },
+      [&](const auto& sums) { return sums(); },
       [&](int64_t r, int stage, const Sums& sums) {
         Floats<1> dx[Tile::kVectors];
         with_row(r, stage, [&](float y, float dy, int, int v) { dx[v][0] = Of::dx(y, dy, sums.at); });

@@ -34,19 +34,19 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
   Group group;
   const typename InTurn::Columns columns(group, from.cols);
   InTurn rows(columns, -kInfinity);
-  Exchange<Group, 4> exchange(group, rows.end());
-  const int own = columns.count();
+  AllReduce<Group, kSoftmaxFacts, MergeSoftmax<T>> known(group, rows.end(), {1.0f});
+  const int in_warp = columns.count_in_warp();
   float own_top = 0;
   Floats<kVec> held[Tile::kVectors];
   for_rows_held(
-      group, columns, from.count, rows, exchange, [&](int64_t r) { return RowSources<T, 1>{{from[r]}}; },
+      group, columns, from.count, rows, known, [&](int64_t r) { return RowSources<T, 1>{{from[r]}}; },
       [&](int64_t r, int stage) {
-        const SoftmaxFacts facts = softmax_facts<kHoldsExp, T>(group, columns, own, false, Plain{},
+        const SoftmaxFacts facts = softmax_facts<kHoldsExp, T>(group, columns, in_warp, false, Plain{},
                                                                rows.row(columns, stage, 0, from[r]), held);
         own_top = facts.at[0];
         return facts;
       },
-      [&](const auto& facts) { return softmax_row<T>(facts, 1.0f); },
+      [&](const auto& facts) { return SoftmaxRow<T>(facts(), 1.0f); },
       [&](int64_t r, int stage, const SoftmaxRow<T>& row) {
         const auto write = [&](auto&& f) {
           rows.write(columns, stage, to[r], Patch{},
