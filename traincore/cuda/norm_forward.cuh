@@ -19,6 +19,13 @@ struct NormForwardArgs {
 // near + rest is the mean: near is so close to it that v - near loses nothing, however far from 0 the row lies.
 struct Moments {
   float near, rest, rstd;
+  // Of 16 bits in one step: what that loses where the row lies far from 0, its elements have lost before.
+  template <class Norm, class T>
+  __device__ __forceinline__ float normalised(float v) const {
+    if constexpr (!Norm::kCentred) return v * rstd;
+    if constexpr (sizeof(T) < sizeof(float)) return fmaf(v, rstd, -fmaf(near, rstd, rest * rstd));
+    return fmaf(v - near, rstd, -(rest * rstd));
+  }
 };
 
 // What is known about a row or a part of it. Centred: where near its mean lies, what that is off by in sum, the sum of
@@ -177,15 +184,13 @@ __device__ __forceinline__ void write_row(const NormForwardArgs<T>& a, const Col
   constexpr int kVec = Tile::template kVec<T>;
   T* const y = a.y[r];
   T* const residual_out = a.residual_out.data ? a.residual_out[r] : nullptr;
-  const float shift = m.rest * m.rstd;
   if constexpr (!Norm::kHasResidual)  // rare, and no business of the loop below
     if (residual_out) columns.each([&](int c, int i) { store<Tile>(residual_out, c, v(c, i)); });
   columns.each([&](int c, int i) {
     const auto value = v(c, i), weight = gain(c, i);
     if constexpr (Norm::kHasResidual)
       if (residual_out) store<Tile>(residual_out, c, value);
-    auto normal = floats<kVec>(
-        [&](int j) { return Norm::kCentred ? fmaf(value[j] - m.near, m.rstd, -shift) : value[j] * m.rstd; });
+    auto normal = floats<kVec>([&](int j) { return m.template normalised<Norm, T>(value[j]); });
     if constexpr (Norm::kRounds) normal = rounded<T>(normal);
     store<Tile>(y, c, bias.scaled(normal, weight, c, i));
   });
