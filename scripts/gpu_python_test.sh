@@ -13,4 +13,5 @@ status=0
 python3 -m pytest -q -rs -p no:cacheprovider python/tests 2>&1 | tee "$results/python_tests_gpu.txt" || status=1
 python3 bench/torch_face.py --json "$results/torch_face.json" || status=1
 python3 bench/python_calls.py | tee "$results/python_calls.txt"
+python3 bench/first_use.py | tee "$results/first_use.txt"
 exit $status
