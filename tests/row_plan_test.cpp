@@ -99,6 +99,9 @@ TEST(RowPlan, RowsThatStartAnywhereGoThroughSharedMemory) {
   EXPECT_FALSE(plan_odd(262145, kH200).ahead);
   RowShape even = shape(300, 65536);
   EXPECT_FALSE(plan_rows_anywhere(even, kSoftmaxAhead, kSoftmaxAhead, 1, 4, kH200).ahead->anywhere);
+  const RowsPlan kept = plan_rows_anywhere(shape(300, 32768), kSoftmaxAhead, kSoftmaxAhead, 1, 4, kH200, 8);
+  EXPECT_EQ(kept.rows.variant, RowVariant::block_x8);
+  EXPECT_FALSE(kept.ahead);
 }
 
 TEST(RowPlan, RowsThatStartAnywhereFitTheirThreadsAndTheDevice) {

@@ -149,8 +149,8 @@ RowsPlan plan_rows(const RowShape& shape, const AheadShape& kernel, int tensors,
 }
 
 RowsPlan plan_rows_anywhere(const RowShape& shape, const AheadShape& kernel, const AheadShape& anywhere, int tensors,
-                            int values, const DeviceInfo& device) {
-  if (shape.aligned || shape.mixed) return plan_rows(shape, kernel, tensors, values, device);
+                            int values, const DeviceInfo& device, int32_t most_vectors) {
+  if (shape.aligned || shape.mixed) return plan_rows(shape, kernel, tensors, values, device, most_vectors);
   const RowPlan rows = plan_rows(shape);
   if (shape.cols * shape.element_bytes < kFewestBytes) return {rows, {}};
   return {rows, plan_in_turn(shape, anywhere, true, tensors, values, device)};

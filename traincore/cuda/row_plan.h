@@ -75,7 +75,7 @@ RowsPlan plan_rows(const RowShape& shape, const AheadShape& kernel, int tensors,
                    int32_t most_vectors = 4);
 // The same for an op with kernels of the shape `anywhere` for rows that no 16-byte access fits: they take all but narrow ones.
 RowsPlan plan_rows_anywhere(const RowShape& shape, const AheadShape& kernel, const AheadShape& anywhere, int tensors,
-                            int values, const DeviceInfo& device);
+                            int values, const DeviceInfo& device, int32_t most_vectors = 4);
 
 // Sums over rows in a pass of their own: blocks of kColumnThreads threads, one or one vector of columns each.
 inline constexpr int kColumnThreads = 256;

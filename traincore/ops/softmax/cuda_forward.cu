@@ -10,7 +10,8 @@ namespace {
 using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabulary of GPU kernels
 
 template <class Tile, class T, bool kIsLog>
-__global__ void __launch_bounds__(Tile::kMostThreads) forward_kernel(const Rows<const T> from, const Rows<T> to) {
+__global__ void __launch_bounds__(Tile::kMostThreads, 1024 / Tile::kMostThreads)
+    forward_kernel(const Rows<const T> from, const Rows<T> to) {
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, from.cols);
   for (int64_t r = group.first_row(); r < from.count; r += group.row_stride()) {
@@ -19,6 +20,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads) forward_kernel(const Rows<
     const float shift = stats.shift(), last = kIsLog ? stats.log_sum() : stats.inverse_sum();
     map_row(columns, x, to[r],
             [&](float value) { return kIsLog ? (value - shift) - last : exp_for<T>(value - shift) * last; });
+    if constexpr (Tile::kVectors == 8) break;  // there is no tensor of more such rows than a grid has blocks
   }
 }
 
@@ -77,7 +79,7 @@ void forward(const char* name, const tc_tensor& x, const tc_tensor& y, const tc_
       return with_held_tile<T, kSoftmaxAhead.vectors>(*plan.ahead, [&]<class Tile>() {
         launch<forward_held_kernel<Tile, T, kIsLog>>(name, grid_of(*plan.ahead), exec, from, to);
       });
-    with_row_tile(plan.rows, [&]<class Tile>() {
+    with_row_tile<true>(plan.rows, [&]<class Tile>() {
       launch<forward_kernel<Tile, T, kIsLog>>(name, grid_of(plan.rows), exec, from, to);
     });
   });

@@ -7,7 +7,7 @@ namespace tc::ops::softmax {
 
 inline cuda::RowsPlan plan_forward(const tc_tensor& x, const tc_tensor& y, const cuda::DeviceInfo& device) {
   return cuda::plan_rows_anywhere(cuda::row_shape("softmax", "x", {&x, &y}, {}), cuda::kSoftmaxAhead,
-                                  cuda::kSoftmaxAhead, 1, 4, device);
+                                  cuda::kSoftmaxAhead, 1, 4, device, 8);
 }
 
 template <class A>
