@@ -84,25 +84,6 @@ __device__ __forceinline__ Floats<kVec> angles(const AnyTable& table, int64_t ro
   }
 }
 
-template <int kVec, bool kInterleaved>
-__device__ __forceinline__ void turn(Floats<kVec>& a, Floats<kVec>& b, const Floats<kVec>& cos,
-                                     const Floats<kVec>& sin) {
-  const auto pair = [](float& x1, float& x2, float c, float s) {
-    const float y1 = fmaf(-x2, s, x1 * c);
-    x2 = fmaf(x1, s, x2 * c);
-    x1 = y1;
-  };
-#pragma unroll
-  for (int i = 0; i < kVec; ++i) {
-    if constexpr (!kInterleaved || kVec == 1)
-      pair(a[i], b[i], cos[i], sin[i]);
-    else if (i < kVec / 2)
-      pair(a[2 * i], a[2 * i + 1], cos[i], sin[i]);
-    else
-      pair(b[2 * i - kVec], b[2 * i - kVec + 1], cos[i], sin[i]);
-  }
-}
-
 // Where a lane's two vectors start in a row: whoever copies the last of an odd number of vectors shares one with another.
 struct Places {
   int64_t first, second;
@@ -212,6 +193,7 @@ void forward_cuda(const tcx_rope_forward_args& a, const tc_exec& exec) {
 void backward_cuda(const tcx_rope_backward_args& a, const tc_exec& exec) {
   const DeviceGuard device(a.dq_out);
   if (given(a.dcos) || given(a.dsin)) table_gradients_cuda(a, exec);  // first: dq may be written over dq_out
+  if (turns_with_tables(a)) return;
   with_type(FloatTypes{}, a.dq_out.dtype, [&]<class T>() {
     rotate<T>({a.pairing, -1, a.dq_out, a.dk_out, a.cos, a.sin, a.positions, a.dq, a.dk}, exec);
   });

@@ -1,5 +1,5 @@
 // dcos and dsin on the GPU: a few threads for a row of the tables take everything that the row turned, in one order, so
-// that positions may repeat.
+// that positions may repeat. Where each has its row they also turn it, so that gradients are read once.
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/elements.h"
 #include "traincore/cuda/launch.h"
@@ -22,8 +22,10 @@ constexpr int kHeads = 8 / int(sizeof(T));
 template <class T>
 struct GradientArgs {
   Heads<const T> x[2], g[2];  // of q and of k
+  Heads<T> out[2];            // what turns_with_tables(): no heads where nothing is to be turned
+  bool turns;
   TableRows table_rows;
-  AnyTable dcos, dsin;
+  AnyTable cos, sin, dcos, dsin;
   bool accumulates;
   int64_t batches, seq, half;
   int64_t lanes, chunks;  // threads of a row at a time, how often; a warp has several rows, or one that it searches for
@@ -34,20 +36,26 @@ template <int kPairs>
 struct Sums {
   Floats<kPairs> dcos{}, dsin{};
 };
-
 // The two elements of each of kPairs neighbouring pairs.
 template <bool kInterleaved, int kPairs, class T>
 struct Pairs {
-  Pack<T, kPairs> a, b;
-  __device__ __forceinline__ void load(const T* row, int64_t pair, int64_t half) {
-    if constexpr (kInterleaved && kPairs > 1)
-      a = Pack<T, kPairs>::load_once(row + 2 * pair), b = Pack<T, kPairs>::load_once(row + 2 * pair + kPairs);
-    else
-      a = Pack<T, kPairs>::load_once(row + first_of_pair<kInterleaved>(pair)),
-      b = Pack<T, kPairs>::load_once(row + second_of_pair<kInterleaved>(pair, half));
-  }
   // Whether their elements alternate.
   static constexpr bool kMixed = kInterleaved && kPairs > 1;
+  Pack<T, kPairs> a, b;
+  // `second`: from the first of a thread's two vectors of a row to the other.
+  static __device__ __forceinline__ int64_t second(int64_t half) {
+    return kMixed ? kPairs : second_of_pair<kInterleaved>(0, half);
+  }
+  __device__ __forceinline__ void load(const T* first, int64_t second) {
+    a = Pack<T, kPairs>::load_once(first), b = Pack<T, kPairs>::load_once(first + second);
+  }
+  __device__ __forceinline__ void store_turned(T* first, int64_t second, const Floats<kPairs>& cos,
+                                               const Floats<kPairs>& sin) const {
+    auto y1 = a.f32(), y2 = b.f32();
+    turn<kPairs, kInterleaved>(y1, y2, cos, sin);
+    Pack<T, kPairs>::from(y1).store_once(first);
+    Pack<T, kPairs>::from(y2).store_once(first + second);
+  }
   __device__ __forceinline__ Floats<kPairs> firsts() const {
     const auto x = a.f32(), y = b.f32();
     return floats<kPairs>([&](int i) { return !kMixed ? x[i] : i < kPairs / 2 ? x[2 * i] : y[2 * i - kPairs]; });
@@ -60,29 +68,46 @@ struct Pairs {
   }
 };
 
-// Adds what the heads of one side at one position come to.
+// The transpose's angles of kPairs pairs. They are read again for every few heads: registers are scarcer.
+struct Angles {
+  AnyVector cos, sin;
+  template <int kPairs>
+  __device__ __forceinline__ Floats<kPairs> negative_sin() const {
+    const auto s = sin.load<kPairs>(0);
+    return floats<kPairs>([&](int i) { return -s[i]; });
+  }
+};
+
+// Adds what the heads of one side come to whose first vectors are at `x` and `g`, and turns them where there is `to`.
 template <bool kInterleaved, int kPairs, class T>
-__device__ __forceinline__ void add_heads(const Heads<const T>& x, const Heads<const T>& g, int64_t b, int64_t s,
-                                          int64_t pair, int64_t half, Sums<kPairs>& sums) {
-  const T *const xs = x.at(b, 0, s), *const gs = g.at(b, 0, s);
+__device__ __forceinline__ void add_heads(const GradientArgs<T>& a, int side, const T* x, const T* g, T* to,
+                                          const Angles& angles, Sums<kPairs>& sums) {
+  using Vectors = Pairs<kInterleaved, kPairs, T>;
+  const int64_t second = Vectors::second(a.half);
 #pragma unroll 1
-  for (int64_t first = 0; first < g.heads; first += kHeads<T>) {
-    Pairs<kInterleaved, kPairs, T> of_x[kHeads<T>], of_g[kHeads<T>];
+  for (int64_t left = a.g[side].heads; left > 0; left -= kHeads<T>) {
+    Vectors of_x[kHeads<T>], of_g[kHeads<T>];
 #pragma unroll
     for (int j = 0; j < kHeads<T>; ++j) {
-      const int64_t head = min(first + j, g.heads - 1);
-      of_x[j].load(xs + head * x.head_stride, pair, half);
-      of_g[j].load(gs + head * g.head_stride, pair, half);
+      if (j < left) of_x[j].load(x, second), of_g[j].load(g, second);
+      x += a.x[side].head_stride, g += a.g[side].head_stride;
     }
 #pragma unroll
     for (int j = 0; j < kHeads<T>; ++j) {
-      if (first + j >= g.heads) continue;
+      if (j >= left) continue;
       const auto x1 = of_x[j].firsts(), x2 = of_x[j].seconds(), g1 = of_g[j].firsts(), g2 = of_g[j].seconds();
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) {
         sums.dcos[i] = fmaf(g2[i], x2[i], fmaf(g1[i], x1[i], sums.dcos[i]));
         sums.dsin[i] = fmaf(-g1[i], x2[i], fmaf(g2[i], x1[i], sums.dsin[i]));
       }
+    }
+    if (!to) continue;
+    const auto cos = angles.cos.load<kPairs>(0), sin = angles.negative_sin<kPairs>();
+#pragma unroll
+    for (int j = 0; j < kHeads<T>; ++j) {
+      if (j < left) of_g[j].store_turned(to, second, cos, sin);
+      to += a.out[side].head_stride;
     }
   }
 }
@@ -129,10 +154,18 @@ __global__ void __launch_bounds__(kWarp* kWarps, kBlocks) gradient_kernel(const 
     const int64_t i = thread / a.lanes, row = i / a.chunks;
     const int64_t pair = (i % a.chunks * a.lanes + thread % a.lanes) * kPairs;
     Sums<kPairs> sums;
+    const Angles angles{{a.turns ? a.cos.at(row, pair) : nullptr, a.cos.dtype},
+                        {a.turns ? a.sin.at(row, pair) : nullptr, a.sin.dtype}};
+    const int64_t first = first_of_pair<kInterleaved>(pair);
     each_turned(a, row, lane, [&](int64_t b, int64_t s) {
       if (pair >= a.half) return;
-#pragma unroll 1
-      for (int side = 0; side < 2; ++side) add_heads<kInterleaved>(a.x[side], a.g[side], b, s, pair, a.half, sums);
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+        if (a.g[side].heads == 0) continue;
+        T* const to = a.out[side].heads > 0 ? a.out[side].at(b, 0, s) + first : nullptr;
+        add_heads<kInterleaved>(a, side, a.x[side].at(b, 0, s) + first, a.g[side].at(b, 0, s) + first, to, angles,
+                                sums);
+      }
     });
     if (pair >= a.half) continue;
     store(a.dcos, row, pair, sums.dcos, a.accumulates);
@@ -147,10 +180,18 @@ void table_gradients_cuda(const tcx_rope_backward_args& a, const tc_exec& exec) 
     const Heads<const T> dq_out(a.dq_out);
     const int64_t half = a.cos.shape[a.cos.rank - 1];
     bool is_wide = half % kWidePairs == 0;
-    for (const tc_tensor* t : {&a.q, &a.k, &a.dq_out, &a.dk_out}) is_wide &= fits_vectors(*t);
+    const bool turns = turns_with_tables(a);
+    const tc_tensor none{};
+    const tc_tensor &dq = turns ? a.dq : none, &dk = turns ? a.dk : none;
+    for (const tc_tensor* t : {&a.q, &a.k, &a.dq_out, &a.dk_out, &dq, &dk}) is_wide &= fits_vectors(*t);
+    if (turns) is_wide &= fits_vectors(a.cos) && fits_vectors(a.sin);
     GradientArgs<T> args{.x = {Heads<const T>(a.q), Heads<const T>(a.k)},
                          .g = {dq_out, Heads<const T>(a.dk_out)},
+                         .out = {Heads<T>(dq), Heads<T>(dk)},
+                         .turns = turns,
                          .table_rows = TableRows(a.cos, a.positions, dq_out.seq),
+                         .cos = AnyTable(a.cos),
+                         .sin = AnyTable(a.sin),
                          .dcos = AnyTable(a.dcos),
                          .dsin = AnyTable(a.dsin),
                          .accumulates = a.accumulate != 0,

@@ -33,4 +33,24 @@ __device__ __forceinline__ int64_t second_of_pair(int64_t pair, int64_t half) {
   return kInterleaved ? 2 * pair + 1 : half + pair;
 }
 
+// Two vectors of a row, of pairs that they make together (halves) or each by itself (interleaved), in order.
+template <int kVec, bool kInterleaved>
+__device__ __forceinline__ void turn(cuda::Floats<kVec>& a, cuda::Floats<kVec>& b, const cuda::Floats<kVec>& cos,
+                                     const cuda::Floats<kVec>& sin) {
+  const auto pair = [](float& x1, float& x2, float c, float s) {
+    const float y1 = fmaf(-x2, s, x1 * c);
+    x2 = fmaf(x1, s, x2 * c);
+    x1 = y1;
+  };
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) {
+    if constexpr (!kInterleaved || kVec == 1)
+      pair(a[i], b[i], cos[i], sin[i]);
+    else if (i < kVec / 2)
+      pair(a[2 * i], a[2 * i + 1], cos[i], sin[i]);
+    else
+      pair(b[2 * i - kVec], b[2 * i - kVec + 1], cos[i], sin[i]);
+  }
+}
+
 }  // namespace tc::ops::rope

@@ -51,6 +51,13 @@ inline void require_in_table(const char* pass, const tc_tensor& positions, int64
             values[i], rows, rows);
 }
 
+// Whether a GPU turns dq_out and dk_out where it reads them for the tables' gradients: each position has a row of its own,
+// and nothing of a row is to be copied.
+inline bool turns_with_tables(const tcx_rope_backward_args& a) {
+  const int64_t turning = 2 * a.cos.shape[a.cos.rank - 1], dim = a.dq_out.shape[a.dq_out.rank - 1];
+  return (given(a.dcos) || given(a.dsin)) && !given(a.positions) && turning == dim;
+}
+
 struct BackwardScratch {
   float* dcos;  // as cos, in f32
   float* dsin;

@@ -112,6 +112,8 @@ void check_backward(const Backward& a, const Dims& dims) {
 constexpr const char* kTurn = "a full grid, a thread for several heads of one position, whose angles it reads once";
 std::string cuda_explain_forward(const Forward&, const tc_exec&, const cuda::DeviceInfo&) { return kTurn; }
 std::string cuda_explain_backward(const Backward& a, const tc_exec&, const cuda::DeviceInfo&) {
+  if (turns_with_tables(a))
+    return "a few threads a row of the tables turn what it turned, and add up dcos and dsin, in order";
   const bool has_tables = given(a.dcos) || given(a.dsin);
   return has_tables ? fmt::format("dcos and dsin: a few threads a row of the tables, in order; then {}", kTurn) : kTurn;
 }
