@@ -80,8 +80,7 @@ TEST(NormGemvPlan, TilesTakeEveryOutputAndAllOfK) {
       for (const int64_t n : p.outputs) units += (n + gpu_tile_unit(transposed) - 1) / gpu_tile_unit(transposed);
       EXPECT_EQ(plan.units, units);
       EXPECT_EQ(plan.blocks % plan.cluster, 0);
-      const bool has_room = 2 * (plan.shared + (3 << 10)) <= static_cast<size_t>(device.shared_per_block);
-      EXPECT_LE(plan.blocks, device.multiprocessors * (has_room ? 2 : 1)) << "all at once";
+      EXPECT_LE(plan.blocks, device.multiprocessors);
       EXPECT_LE(plan.blocks / plan.cluster, units) << "every cluster has some";
       EXPECT_LE(plan.slices * plan.abreast, kGpuTileWarps);
       EXPECT_GE(plan.slice * plan.slices, plan.share);
@@ -107,13 +106,10 @@ TEST(NormGemvPlan, TilesFillTheGpuAndLeaveRoomForTheNextKernel) {
         SCOPED_TRACE(fmt::format("k={} n={} transposed={} rows={}", k, n, transposed, rows));
         const TilesPlan plan = plan_tiles(product(rows, k, {n, 0, 0}), transposed, h200());
         EXPECT_EQ(plan.serves, !transposed || rows == 4);
-        const int64_t together = plan.blocks > h200().multiprocessors ? 2 : 1;
-        EXPECT_EQ(together, transposed || n > 4096 ? 2 : 1) << "wide strips before much on its way";
-        EXPECT_GE(plan.blocks, together * h200().multiprocessors * 95 / 100);
+        EXPECT_GE(plan.blocks, h200().multiprocessors * 95 / 100);
         EXPECT_LE(2 * (plan.shared + (3 << 10)), static_cast<size_t>(h200().shared_per_block));
         if (!transposed) EXPECT_GE(plan.units / (plan.blocks / plan.cluster), 4) << "wide strips";
-        EXPECT_GE(plan.slices * plan.abreast, 7) << "busy warps";
-        if (transposed) EXPECT_GE(plan.slice, 2 * gpu_tile_stages(true) * kGpuTileStep) << "whole turns";
+        if (!transposed) EXPECT_GE(plan.slices * plan.abreast, 7) << "busy warps";
       }
 }
 

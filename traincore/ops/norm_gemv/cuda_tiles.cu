@@ -98,10 +98,10 @@ class Feed<T, false> {
     next_ = static_cast<const T*>(m.w) + first * stride_ + column;
   }
   __device__ __forceinline__ void load(int d, Pack<T, kVec> (&w)[kLoads]) const {
-    const T* from = next_ + d * kGpuTileStep * stride_;
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i, from += stride_)
-      w[i] = d * kGpuTileStep + i < left_ ? Pack<T, kVec>::load_once(from) : Pack<T, kVec>{};
+    for (int i = 0; i < kLoads; ++i)
+      w[i] = d * kGpuTileStep + i < left_ ? Pack<T, kVec>::load_once(next_ + (d * kGpuTileStep + i) * stride_)
+                                          : Pack<T, kVec>{};
   }
   __device__ __forceinline__ void advance() {
     next_ += kStages * kGpuTileStep * stride_, left_ -= kStages * kGpuTileStep;
@@ -239,6 +239,10 @@ __global__ void __launch_bounds__(kGpuTileThreads, 2) tiles_kernel(const __grid_
   float* const kept = v + kRows * p.stride;
   const Part part = Part::template of<F::kUnit>(p, a.gemv.norm.k);
   if (blockIdx.x == 0 && threadIdx.x == 0 && a.gemv.norm.is_wide) a.gemv.norm.send_for_all();
+  wait_for_stream();
+  Normalised<kRows, false, kGpuTileThreads> normalised(a.gemv.norm, v, p.stride);
+  normalised.stage(part.begin, part.end, p.stride);
+  __syncthreads();
   // A warp's outputs are the item-th of every batch, or all; its k is slice `slice`.
   const Lane lane;
   const int warp = int(threadIdx.x) / kGpuWarp, slice = warp / p.abreast, turns = (p.slice + kTurn - 1) / kTurn;
@@ -251,11 +255,8 @@ __global__ void __launch_bounds__(kGpuTileThreads, 2) tiles_kernel(const __grid_
   Pack<T, kVec> ring[F::kStages][F::kLoads];
   int64_t next = part.first + mine;
   feed.start(a.gemv, next, last, from, to);
-  wait_for_stream();
 #pragma unroll
-  for (int d = 0; d < F::kStages; ++d) feed.load(d, ring[d]);  // on their way while v is made
-  Normalised<kRows, false, kGpuTileThreads>(a.gemv.norm, v, p.stride).stage(part.begin, part.end, p.stride);
-  __syncthreads();
+  for (int d = 0; d < F::kStages; ++d) feed.load(d, ring[d]);
   int turns_of_item = turns;
   for (int64_t batch = part.first; batch < part.last; batch += p.batch) {
     for (int64_t item = batch + mine; item < min(batch + p.batch, last); item += pace) {

@@ -43,41 +43,32 @@ int32_t lanes_for(const GpuProduct& p, int64_t most) {
   return lanes;
 }
 
-// That the GPU has all at once: larger clusters find 16 multiprocessors in each group of 16 or 18.
-int64_t clusters_of(int32_t blocks, int32_t together, const cuda::DeviceInfo& device) {
+// That an SM has all at once: larger clusters find 16 multiprocessors in each group of 16 or 18.
+int64_t clusters_of(int32_t blocks, const cuda::DeviceInfo& device) {
   const int64_t whole = blocks > 2 ? device.multiprocessors / 16 * 16 : device.multiprocessors;
-  return std::max<int64_t>(1, whole * together / blocks);
+  return std::max<int64_t>(1, whole / blocks);
 }
 
-// Of a block that leaves room beside it for another, and for the first-level cache.
-int64_t roomy(const cuda::DeviceInfo& device) { return device.shared_per_block * 3 / 8; }
-
-// How k and the outputs are divided where a cluster has so many blocks, a multiprocessor `together`.
-TilesPlan tiles_of(const GpuProduct& p, bool transposed, int32_t cluster, int32_t together,
-                   const cuda::DeviceInfo& device) {
-  constexpr int64_t kTurnsOfSlice = 2;
+// How k and the outputs are divided where a cluster has so many blocks.
+TilesPlan tiles_of(const GpuProduct& p, bool transposed, int32_t cluster, const cuda::DeviceInfo& device) {
+  constexpr int64_t kMostSums = 32 << 10;  // bytes
   const int rows = gpu_rows(p.rows, p.width);
   const int64_t row_bytes = rows * static_cast<int64_t>(sizeof(float));
   const int64_t unit = gpu_tile_unit(transposed), outputs = gpu_tile_outputs(transposed);
-  const int64_t turn = int64_t{gpu_tile_stages(transposed)} * kGpuTileStep;
   TilesPlan plan{};
   for (const int64_t n : p.outputs) plan.units += cut(n, unit);
-  const int64_t units = cut(plan.units, clusters_of(cluster, together, device));  // of a cluster, at most
+  const int64_t units = cut(plan.units, clusters_of(cluster, device));  // of a cluster, at most
   plan.cluster = cluster;
   plan.blocks = cut(plan.units, units) * cluster;
+  plan.abreast = static_cast<int32_t>(transposed ? 1 : cut(units, cut(units, kGpuTileWarps)));
+  plan.slices = kGpuTileWarps / plan.abreast;
   plan.share = static_cast<int32_t>(round_up(cut(p.k, cluster), kGpuTileStep));
-  plan.slices = kGpuTileWarps;
-  if (transposed)
-    while (plan.slices > 1 && plan.slices * turn * kTurnsOfSlice > plan.share) plan.slices /= 2;
-  else
-    plan.slices = static_cast<int32_t>(kGpuTileWarps / cut(units, cut(units, kGpuTileWarps)));
-  plan.abreast = static_cast<int32_t>(transposed ? kGpuTileWarps / plan.slices : cut(units, cut(units, kGpuTileWarps)));
   plan.slice = static_cast<int32_t>(round_up(cut(plan.share, plan.slices), kGpuTileStep));
+  const int64_t turn = int64_t{gpu_tile_stages(transposed)} * kGpuTileStep;
   plan.stride = static_cast<int32_t>((plan.slices - 1) * int64_t{plan.slice} + round_up(plan.slice, turn));
-  const int64_t pace = plan.abreast * outputs, of_output = plan.slices * row_bytes, v = plan.stride * row_bytes;
-  const int64_t most = std::max<int64_t>(1, (roomy(device) - v) / (of_output * pace)), paces = cut(units * unit, pace);
-  plan.batch = static_cast<int32_t>(cut(paces, cut(paces, most)) * pace);
-  plan.shared = static_cast<size_t>(v + of_output * plan.batch);
+  const int64_t most = kMostSums / (plan.slices * row_bytes) / outputs * outputs;
+  plan.batch = static_cast<int32_t>(transposed ? std::min(round_up(units, outputs), most) : plan.abreast * outputs);
+  plan.shared = static_cast<size_t>((plan.stride + int64_t{plan.slices} * plan.batch) * row_bytes);
   return plan;
 }
 
@@ -145,24 +136,23 @@ StripsPlan plan_strips(const GpuProduct& p, const cuda::DeviceInfo& device) {
 TilesPlan plan_tiles(const GpuProduct& p, bool transposed, const cuda::DeviceInfo& device) {
   constexpr int32_t kMostCluster = 8;
   constexpr int64_t kShortestShare = 256, kWideStrip = 4;
+  // Beside a block there is room for that of the next kernel, and for the first-level cache.
+  const auto roomy = static_cast<size_t>(device.shared_per_block * 3 / 8);
+  const auto most = static_cast<size_t>(device.shared_per_block - kFixedShared);
   TilesPlan best{};
   double best_score = 0;
   if (p.width * tc_dtype_size(p.dtype) != 16 || tc_dtype_size(p.dtype) != 2 || device.sm < kAmpere) return best;
   if (p.k > (int64_t{1} << 20)) return best;
-  for (int32_t cluster = 1; cluster <= kMostCluster; cluster *= 2)
-    for (int32_t together = 2; together >= 1; --together) {
-      if (cluster > 1 && (device.sm < kHopper || p.k < cluster * kShortestShare)) continue;
-      const TilesPlan plan = tiles_of(p, transposed, cluster, together, device);
-      const auto shared = static_cast<int64_t>(plan.shared);
-      if (shared > device.shared_per_block - kFixedShared || (together > 1 && shared > roomy(device))) continue;
-      const auto units = static_cast<double>(cut(plan.units, plan.blocks / cluster));
-      const double busy = static_cast<double>(plan.units) / units / (device.multiprocessors * together) * cluster;
-      const double wide = transposed ? 1 : std::min<double>(units, kWideStrip) / kWideStrip;
-      // More on their way from memory; or else room for the next kernel's blocks.
-      const double room = together > 1 ? 1 : shared <= roomy(device) ? 0.8 : 0.5;
-      const double score = (transposed ? 1 : busy * wide) * room;
-      if (score > best_score) best = plan, best_score = score;
-    }
+  for (int32_t cluster = 1; cluster <= kMostCluster; cluster *= 2) {
+    if (cluster > 1 && (device.sm < kHopper || p.k < cluster * kShortestShare)) break;
+    const TilesPlan plan = tiles_of(p, transposed, cluster, device);
+    if (plan.shared > most) continue;
+    const auto units = static_cast<double>(cut(plan.units, plan.blocks / cluster));
+    const double busy = static_cast<double>(plan.units) / units / device.multiprocessors * cluster;
+    const double wide = transposed ? 1 : std::min<double>(units, kWideStrip) / kWideStrip;
+    const double score = (transposed ? 1 : busy * wide) * (plan.shared > roomy ? 0.5 : 1);
+    if (score > best_score) best = plan, best_score = score;
+  }
   // Dots are as fast with one row, and with eight, whose v here takes a cluster's shared memory.
   best.serves = best_score > 0 && (!transposed || gpu_rows(p.rows, p.width) == 4);
   best.overlaps = device.sm >= kHopper;
