@@ -15,8 +15,8 @@ struct Columns {
   __device__ __forceinline__ Columns(const typename Tile::Group& group, int64_t cols_)
       : cols(int(cols_)), lane(group.lane()), size(group.size()) {}
 
-  // One past the last column.
-  __device__ __forceinline__ int end() const { return cols; }
+  // Whether element j of the vector at column c is in the row: they all are, or none.
+  __device__ __forceinline__ bool in_row(int c, int) const { return c < cols; }
   // Whether the vector that holds column c is this thread's.
   __device__ __forceinline__ bool has(int c) const { return c / kVec % size == lane; }
 
@@ -27,6 +27,12 @@ struct Columns {
 #pragma unroll kAtOnce
     for (int v = 0; v < kVectors; ++v) f((v * size + lane) * kVec, v);
   }
+  // The same, as f.operator()<whether all of it is in the row, or filled where it is not>().
+  template <class F>
+  __device__ __forceinline__ void look(F&& f) const {
+    all([&](int c, int v) { f.template operator()<true>(c, v); });
+  }
+
   // How many elements of a row this warp has, where its threads keep them.
   __device__ __forceinline__ int count_in_warp() const {
     if constexpr (!Tile::Group::kIsBlock) return cols;

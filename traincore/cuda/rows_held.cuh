@@ -1,5 +1,5 @@
 // Device code: rows in turn whose elements a thread holds in registers, as f32, from its look at a row until it writes
-// it, and rows that start at any address: 16-byte accesses between memory and shared memory, single elements from there.
+// it, and rows that start at any address: 16-byte accesses between memory and shared memory, four bytes at a time from there.
 #pragma once
 #include <type_traits>
 
@@ -13,31 +13,50 @@ struct Patch {
   float value = 0;
 };
 
-// The columns of a row that starts at any address. Every warp has a run of them, whose elements its lanes take in turn:
-// which these are does not depend on the address, so no sum over them does.
+// The columns of a row that starts at any address. Every warp has a run of them, which its lanes take in turn, four bytes
+// each: which these are does not depend on the address, so no sum over them does.
 template <class Tile, class T>
 struct RunColumns {
-  static constexpr int kVec = 1, kVectors = Tile::kVectors;
-  using Values = Floats<kVec>;
+  static constexpr int kVec = 4 / int(sizeof(T)), kVectors = Tile::kVectors / kVec;
+  static constexpr int kLine = 32 * kVec;
   int cols, begin, length, lane;  // of the row; the run; of the warp
   __device__ __forceinline__ RunColumns(const typename Tile::Group& group, int64_t cols_)
       : cols(int(cols_)), lane(group.lane() % 32) {
-    const int warps = group.size() / 32, most = (cols + warps * 32 - 1) / (warps * 32) * 32;
+    const int warps = group.size() / 32, most = (cols + warps * kLine - 1) / (warps * kLine) * kLine;
     begin = min(group.lane() / 32 * most, cols);
     length = min(cols - begin, most);
   }
-  // One past the last column of the run.
-  __device__ __forceinline__ int end() const { return begin + length; }
+  // Whether element j of the vector at column c is one of the run.
+  __device__ __forceinline__ bool in_row(int c, int j) const { return c + j < begin + length; }
   __device__ __forceinline__ int count_in_warp() const { return length; }
-  // f(column, which of this thread's elements) for every element that a thread may have, in the run or shortly past it.
+  // f(first column, which of this thread's vectors) for every vector that a thread may have, in the run or shortly past it.
   template <class F>
   __device__ __forceinline__ void all(F&& f) const {
-    constexpr int kAtOnce = 8;
+    by_group([&](int first) { group(first, f); });
+  }
+  // The same, as f.operator()<whether all of it is in the run>().
+  template <class F>
+  __device__ __forceinline__ void look(F&& f) const {
+    by_group([&](int first) {
+      if ((first + kAtOnce) * kLine <= length)
+        group(first, [&](int c, int v) { f.template operator()<true>(c, v); });
+      else
+        group(first, [&](int c, int v) { f.template operator()<false>(c, v); });
+    });
+  }
+
+ private:
+  static constexpr int kAtOnce = 8 / kVec;
+  template <class F>
+  __device__ __forceinline__ void by_group(F&& f) const {
 #pragma unroll
     for (int first = 0; first < kVectors; first += kAtOnce)
-      if (first * 32 < length)
+      if (first * kLine < length) f(first);
+  }
+  template <class F>
+  __device__ __forceinline__ void group(int first, F&& f) const {
 #pragma unroll
-        for (int v = first; v < first + kAtOnce; ++v) f(begin + v * 32 + lane, v);
+    for (int v = first; v < first + kAtOnce; ++v) f(begin + (v * 32 + lane) * kVec, v);
   }
 };
 
@@ -48,11 +67,12 @@ template <class Tile, class T, int kStages_, int kTensors_>
 class RowsAnywhere {
  public:
   static constexpr int kStages = kStages_, kTensors = kTensors_;
-  static constexpr int kVectors = Tile::kVectors;
   static constexpr bool kIsFree = false;  // once it has been looked at: write() needs its place
   using Columns = RunColumns<Tile, T>;
+  static constexpr int kVec = Columns::kVec;
   // Past the end of the row all elements are `past`.
-  __device__ __forceinline__ RowsAnywhere(const Columns&, float past) : past_(from_f32<T>(past)) {
+  __device__ __forceinline__ RowsAnywhere(const Columns&, float past)
+      : past_(Pack<T, kVec>::from(floats<kVec>([past](int) { return past; }))) {
     extern __shared__ uint4 ahead[];
     runs_ = reinterpret_cast<T*>(ahead) + int(threadIdx.x) / 32 * (kStages * kTensors * kRun);
 #pragma unroll
@@ -68,19 +88,27 @@ class RowsAnywhere {
       if (from.at[t]) load_run(columns, t, place(stage, t), from.at[t] + columns.begin);
     }
   }
-  // x.pack(v): the row of tensor t, which came from `from`.
+  // x.pack<...>(v): the row of tensor t, which came from `from`, as RunColumns::look() asks for it.
   struct Row {
-    const T* mine;
-    int left;  // elements from this lane's first to the end of the run
-    T past;
-    __device__ __forceinline__ Pack<T, 1> pack(int v) const {
-      const T x = v * 32 < left ? mine[v * 32] : past;
-      return Pack<T, 1>::load(&x);
+    const uint32_t* mine;
+    int odd_bits;  // of the first word that lie before the row
+    int left;      // elements from this lane's first to the end of the run
+    uint32_t past;
+    template <bool kIsInside>
+    __device__ __forceinline__ Pack<T, kVec> pack(int v) const {
+      uint32_t word = mine[v * 32];
+      if constexpr (kVec > 1) word = __funnelshift_r(word, mine[v * 32 + 1], odd_bits);
+      if constexpr (!kIsInside) {
+        const int here = left - v * Columns::kLine;
+        if (here < kVec) word = here > 0 ? (word & 0xffffu) | past << 16 : past;
+      }
+      return {word};
     }
-    __device__ __forceinline__ Floats<1> operator()(int, int v) const { return pack(v).f32(); }
   };
   __device__ __forceinline__ Row row(const Columns& columns, int stage, int t, const T* from) const {
-    return {runs_ + place(stage, t) + phase(from + columns.begin) + columns.lane, columns.length - columns.lane, past_};
+    const int first = place(stage, t) + phase(from + columns.begin);
+    return {reinterpret_cast<const uint32_t*>(runs_) + first / kVec + columns.lane, first % kVec * 16,
+            columns.length - columns.lane * kVec, past_.raw};
   }
   // to[c] = f(c, v), by way of the place of the row of tensor 0, which f no longer reads.
   template <class F>
@@ -88,9 +116,13 @@ class RowsAnywhere {
     T* const out = to + columns.begin;
     T* const staged = runs_ + place(stage, 0) + phase(out);
     __syncwarp();
-    columns.all([&](int c, int v) { staged[v * 32 + columns.lane] = from_f32<T>(f(c, v)[0]); });
+    columns.all([&](int c, int v) {
+      const auto x = f(c, v);
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) staged[(v * 32 + columns.lane) * kVec + j] = from_f32<T>(x[j]);
+    });
     const int patched = patch.column - columns.begin;
-    if (patched >= 0 && patched < columns.length && patched % 32 == columns.lane)
+    if (patched >= 0 && patched < columns.length && patched / kVec % 32 == columns.lane)
       staged[patched] = from_f32<T>(patch.value);
     __syncwarp();
     const int head = min((kOfVector - phase(out)) % kOfVector, columns.length);
@@ -108,7 +140,7 @@ class RowsAnywhere {
 
  private:
   static constexpr int kOfVector = kWide<T>;
-  static constexpr int kRun = kVectors * 32 + kOfVector;  // elements that a run may take
+  static constexpr int kRun = Tile::kVectors * 32 + kOfVector;  // elements that a run may take
   static __device__ __forceinline__ int phase(const T* p) {
     return int(reinterpret_cast<uintptr_t>(p) % 16 / sizeof(T));
   }
@@ -133,7 +165,8 @@ class RowsAnywhere {
     }
   }
   T* runs_;  // this warp's
-  T past_, waiting_[kTensors];
+  Pack<T, kVec> past_;
+  T waiting_[kTensors];
   int waiting_at_[kTensors];
 };
 
@@ -145,7 +178,14 @@ class RowsAligned : public RowsAhead<Tile, T, kStages_, kTensors_> {
   using Columns = cuda::Columns<Tile, T>;
   static constexpr bool kIsFree = true;
   using Base::Base;
-  __device__ __forceinline__ auto row(const Columns&, int stage, int t, const T*) const { return Base::row(stage, t); }
+  struct Row {
+    typename Base::Row row;
+    template <bool kIsInside>
+    __device__ __forceinline__ auto pack(int v) const {
+      return row.pack(v);
+    }
+  };
+  __device__ __forceinline__ Row row(const Columns&, int stage, int t, const T*) const { return {Base::row(stage, t)}; }
   template <class F>
   __device__ __forceinline__ void write(const Columns& columns, int, T* to, const Patch& patch, F&& f) const {
     columns.all([&](int c, int v) {

@@ -132,8 +132,8 @@ __device__ __forceinline__ SoftmaxFacts softmax_facts(const Group& group, const 
                                                       bool wants_shifted, const U& u, const X& x,
                                                       Floats<kVec> (&held)[kVectors]) {
   float top[1] = {-kInfinity}, sums[2] = {0, 0};
-  columns.all([&](int, int v) {
-    const auto pack = x.pack(v);
+  columns.look([&]<bool kIsInside>(int, int v) {
+    const auto pack = x.template pack<kIsInside>(v);
     top[0] = Max{}(top[0], largest(pack));
     const auto values = pack.f32();
     held[v] = floats<kVec>([&](int j) { return u.value(values[j]); });
@@ -144,18 +144,21 @@ __device__ __forceinline__ SoftmaxFacts softmax_facts(const Group& group, const 
     const float shift = top[0] == -kInfinity ? 0.0f : u.gain * top[0];
     columns.all([&](int c, int v) {
 #pragma unroll
-      for (int j = 0; j < kVec; ++j) sums[1] += c < columns.end() ? fmaf(held[v][j], u.gain, -shift) : 0.0f;
+      for (int j = 0; j < kVec; ++j) sums[1] += columns.in_row(c, j) ? fmaf(held[v][j], u.gain, -shift) : 0.0f;
     });
   }
   const ExpBelow<T> exp(u.gain, top[0]);
   columns.all([&](int c, int v) {
     auto terms = floats<kVec>([&](int j) { return exp(held[v][j]); });
     if constexpr (kHoldsExp) held[v] = terms;
+    if constexpr (U::kIsBounded)
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) terms[j] = columns.in_row(c, j) ? terms[j] : 0.0f;
 #pragma unroll
     for (int half = kVec / 2; half > 0; half /= 2)
 #pragma unroll
       for (int j = 0; j < half; ++j) terms[j] += terms[j + half];
-    sums[0] += U::kIsBounded && c >= columns.end() ? 0.0f : terms[0];
+    sums[0] += terms[0];
   });
   group.template reduce_in_warp<Add>(sums);
   return {{top[0], sums[0], sums[1], float(in_warp)}};

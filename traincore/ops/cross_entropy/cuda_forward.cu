@@ -105,9 +105,9 @@ template <class Tile, class T, bool kIsCapped>
 __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_threads<Tile>)
     row_held_kernel(const ForwardArgs<T> a) {
   constexpr bool kHoldsExp = sizeof(T) < sizeof(float) && !kIsCapped;
-  constexpr int kVec = Tile::template kVec<T>;
   using Group = typename Tile::Group;
   using InTurn = HeldRows<Tile, T, kSoftmaxAhead.stages, 1>;
+  constexpr int kVec = InTurn::Columns::kVec;
   Group group;
   const typename InTurn::Columns columns(group, a.logits.cols);
   InTurn rows(columns, -kInfinity);
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
   int64_t target = 0;
   T at_target{};
   float own_top = 0;
-  Floats<kVec> held[Tile::kVectors];
+  Floats<kVec> held[InTurn::Columns::kVectors];
   for_rows_held(
       group, columns, a.logits.count, rows, known,
       [&](int64_t r) { return RowSources<T, 1>{{to_load.next() == o.ignore_index ? nullptr : a.logits[r]}}; },

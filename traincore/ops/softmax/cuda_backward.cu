@@ -98,39 +98,43 @@ __global__ void __launch_bounds__(kSoftmaxBackwardAhead.threads, kSoftmaxBackwar
       });
 }
 
-// For rows that start at any address. What is held is dx.
+// For rows that start at any address: both are held.
 template <class Of, class Tile, class T>
 __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_threads<Tile>)
     backward_held_kernel(const BackwardArgs<T> a) {
   using Group = typename Tile::Group;
   using Sums = RowValues<Of::kSums>;
   using InTurn = RowsAnywhere<Tile, T, kSoftmaxBackwardAnywhere.stages, 2>;
+  constexpr int kVec = InTurn::Columns::kVec;
   Group group;
   const RunColumns<Tile, T> columns(group, a.y.cols);
   InTurn rows(columns, 0);
   AllReduce<Group, Of::kSums, AddUp<Of::kSums>> known(group, rows.end(), {});
-  const auto with_row = [&](int64_t r, int stage, auto&& f) {
-    const auto y = rows.row(columns, stage, 0, a.y[r]), dy = rows.row(columns, stage, 1, a.dy[r]);
-    columns.all([&](int c, int v) { f(y(c, v)[0], dy(c, v)[0], c, v); });
-  };
+  Pack<T, kVec> y[InTurn::Columns::kVectors], dy[InTurn::Columns::kVectors];
   for_rows_held(
       group, columns, a.y.count, rows, known,
       [&](int64_t r) {
         return RowSources<T, 2>{{a.y[r], a.dy[r]}};
       },
       [&](int64_t r, int stage) {
+        const auto y_row = rows.row(columns, stage, 0, a.y[r]), dy_row = rows.row(columns, stage, 1, a.dy[r]);
         Sums sums{};
-        with_row(r, stage, [&](float y, float dy, int c, int) {
-          if (c < columns.end()) Of::add(y, dy, sums.at);
+        columns.look([&]<bool kIsInside>(int c, int v) {
+          y[v] = y_row.template pack<kIsInside>(v), dy[v] = dy_row.template pack<kIsInside>(v);
+          const auto p = y[v].f32(), g = dy[v].f32();
+#pragma unroll
+          for (int j = 0; j < kVec; ++j)
+            if (kIsInside || columns.in_row(c, j)) Of::add(p[j], g[j], sums.at);
         });
         group.template reduce_in_warp<Add>(sums.at);
         return sums;
       },
       [&](const auto& sums) { return sums(); },
       [&](int64_t r, int stage, const Sums& sums) {
-        Floats<1> dx[Tile::kVectors];
-        with_row(r, stage, [&](float y, float dy, int, int v) { dx[v][0] = Of::dx(y, dy, sums.at); });
-        rows.write(columns, stage, a.dx[r], Patch{}, [&](int, int v) { return dx[v]; });
+        rows.write(columns, stage, a.dx[r], Patch{}, [&](int, int v) {
+          const auto p = y[v].f32(), g = dy[v].f32();
+          return floats<kVec>([&](int j) { return Of::dx(p[j], g[j], sums.at); });
+        });
       });
 }
 

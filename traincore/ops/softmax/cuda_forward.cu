@@ -30,16 +30,16 @@ template <class Tile, class T, bool kIsLog>
 __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_threads<Tile>)
     forward_held_kernel(const Rows<const T> from, const Rows<T> to) {
   constexpr bool kHoldsExp = sizeof(T) < sizeof(float) && !kIsLog;
-  constexpr int kVec = Tile::template kVec<T>;
   using Group = typename Tile::Group;
   using InTurn = HeldRows<Tile, T, kSoftmaxAhead.stages, 1>;
+  constexpr int kVec = InTurn::Columns::kVec;
   Group group;
   const typename InTurn::Columns columns(group, from.cols);
   InTurn rows(columns, -kInfinity);
   AllReduce<Group, kSoftmaxFacts, MergeSoftmax<T>> known(group, rows.end(), {1.0f});
   const int in_warp = columns.count_in_warp();
   float own_top = 0;
-  Floats<kVec> held[Tile::kVectors];
+  Floats<kVec> held[InTurn::Columns::kVectors];
   for_rows_held(
       group, columns, from.count, rows, known, [&](int64_t r) { return RowSources<T, 1>{{from[r]}}; },
       [&](int64_t r, int stage) {
