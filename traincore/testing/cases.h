@@ -145,7 +145,8 @@ struct OpCases {
   std::set<std::string, std::less<>> constant_inputs;  // float inputs without a gradient (tables, class weights)
   // Sizes for a GPU: hundreds of megabytes a call. NULL: those of `bench`.
   std::vector<Case> (*bench_cuda)() = nullptr;
-  // What check --large gives more rows. NULL: the first of those sizes.
+  // What check --large gives more rows, or more elements where they know nothing of each other. NULL: the first of those
+  // sizes, for an op on rows.
   Case (*large)() = nullptr;
 };
 

@@ -94,12 +94,18 @@ void check_case(const OpCases& op, const PassCases& cases, const Case& large, st
 
 }  // namespace
 
+// What is made larger: the rows or, of an op that says that its elements may be, those.
+static std::string_view large_dimension(const OpCases& op, const Pass& pass) {
+  if (const std::string_view rows = row_dimension(pass); !rows.empty() || !op.large) return rows;
+  return pass.fields.front().shape[0].terms[0].name;
+}
+
 void check_large(const OpCases& op, const CheckOptions& options, const Report& report) {
   const auto list = op.bench_cuda ? op.bench_cuda() : op.bench ? op.bench() : std::vector<Case>{};
   const cuda::DeviceGuard device(gpu_in_use());
   for (const PassCases& cases : op.passes) {
     const Pass& pass = find_pass(op.name, cases.pass);
-    const std::string_view rows = row_dimension(pass);
+    const std::string_view rows = large_dimension(op, pass);
     if (!pass.cuda || rows.empty() || list.empty()) continue;
     Case large = op.large ? op.large() : list[0];
     const Problem sizes(pass, large, TC_DTYPE_BF16, Reals::storage, Memory::reserved);

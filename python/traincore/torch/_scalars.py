@@ -54,4 +54,6 @@ def names_scalars(function):
                 raise
             raise refusal from None
 
+    # torch.compile counts recompilations by code object, of which all functions would otherwise share one.
+    named.__code__ = named.__code__.replace(co_name=function.__name__)
     return named

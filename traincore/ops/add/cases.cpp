@@ -82,6 +82,8 @@ void dense_reading(const void* p) {
   oracle<float>(a);
 }
 
+Case large() { return Case().dim("dims", 1).dtype("y", TC_DTYPE_BF16); }
+
 }  // namespace
 
 extern const testing::OpCases cases;
@@ -94,6 +96,7 @@ const testing::OpCases cases = {
                 {"alpha and beta exchanged", "add", coefficients_exchanged},
                 {"b read as if dense", "add", dense_reading}},
     .bench_cuda = bench_cuda,
+    .large = large,
 };
 
 }  // namespace tc::ops::add

@@ -72,6 +72,8 @@ void last_element_missed(const void* p) {
   if (y.count > 1) *y[y.count - 1] = *y[0];
 }
 
+Case large() { return Case().dim("dims", 1).dtype("y", TC_DTYPE_F16); }
+
 }  // namespace
 
 extern const testing::OpCases cases;
@@ -84,6 +86,7 @@ const testing::OpCases cases = {
                 {"subnormals flushed to zero", "cast", lost_subnormals},
                 {"last element missed", "cast", last_element_missed}},
     .bench_cuda = bench_cuda,
+    .large = large,
 };
 
 }  // namespace tc::ops::cast

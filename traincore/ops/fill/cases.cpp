@@ -61,6 +61,8 @@ void last_element_missed(const void* p) {
   if (y.count > 0) *y[y.count - 1] = 0;
 }
 
+Case large() { return Case().dim("dims", 1).set("value", 0.3).dtype("y", TC_DTYPE_BF16); }
+
 }  // namespace
 
 extern const testing::OpCases cases;
@@ -73,6 +75,7 @@ const testing::OpCases cases = {
                 {"value taken as an integer", "fill", whole_numbers_only},
                 {"last element missed", "fill", last_element_missed}},
     .bench_cuda = bench_cuda,
+    .large = large,
 };
 
 }  // namespace tc::ops::fill
