@@ -40,9 +40,6 @@ RowPlan one_row_a_block(RowVariant variant, int64_t threads, int64_t rows) {
   return {variant, static_cast<int32_t>(threads), 1, std::min(rows, kMostBlocks)};
 }
 
-// So many vectors of a row as one thread of `lanes` has.
-int32_t vectors_of(int32_t lanes, const AheadShape& kernel) { return lanes == 8 ? 2 : kernel.vectors; }
-
 RowPlan mixed_rows(const RowShape& s) {
   const int64_t loads = s.aligned ? s.cols * s.element_bytes / kVectorBytes : s.cols;
   const int64_t threads = std::clamp<int64_t>(round_up(loads, kWarp), kFewestThreads, kMostThreads);
@@ -109,11 +106,7 @@ std::optional<AheadPlan> plan_in_turn(const RowShape& s, const AheadShape& kerne
                                       int values, const DeviceInfo& device) {
   const int64_t vectors = (s.cols * s.element_bytes + kVectorBytes - 1) / kVectorBytes;
   AheadPlan p{0, kernel.vectors, kernel.stages, kLaneThreads, 1, 0, 0, anywhere};
-  for (const int32_t lanes : {8, 16, 32})
-    if ((!anywhere || lanes == kWarp) && vectors <= int64_t{lanes} * vectors_of(lanes, kernel)) {
-      p.lanes = lanes, p.vectors = vectors_of(lanes, kernel);
-      break;
-    }
+  if (anywhere && vectors <= int64_t{kWarp} * p.vectors) p.lanes = kWarp;
   if (p.lanes == 0) {
     const int64_t threads = round_up((vectors + p.vectors - 1) / p.vectors, kWarp);
     p.threads = static_cast<int32_t>(std::clamp<int64_t>(threads, kFewestThreads, kernel.threads));
@@ -121,14 +114,13 @@ std::optional<AheadPlan> plan_in_turn(const RowShape& s, const AheadShape& kerne
     if (p.cluster > (device.sm >= 90 ? kMostCluster : 1)) return {};
   }
   const int64_t rows_per_block = p.lanes ? p.threads / p.lanes : 1;
-  const int64_t threads_per_sm = int64_t{kernel.threads} * kernel.blocks * (p.lanes == 8 ? 3 : 2) / 2;
+  const int64_t threads_per_sm = int64_t{kernel.threads} * kernel.blocks;
   const int64_t at_once = clusters_at_once(p.cluster) * (threads_per_sm / p.threads);
   p.groups = std::clamp<int64_t>((s.rows + rows_per_block - 1) / rows_per_block, 1, at_once);
   const int64_t vectors_of_warp = int64_t{p.vectors} * kWarp + anywhere;
   const int64_t rows_bytes = int64_t{p.stages} * tensors * vectors_of_warp * kVectorBytes * (p.threads / kWarp);
   const int64_t exchanged = p.lanes ? 0 : told_bytes(values, p.threads, p.cluster);
-  const int64_t sums = rows_per_block > 1 && !anywhere ? rows_per_block * s.cols * 4 : 0;
-  p.shared = static_cast<int32_t>(std::max(rows_bytes + exchanged, sums));
+  p.shared = static_cast<int32_t>(rows_bytes + exchanged);
   if (p.shared > device.shared_per_block) return {};
   return p;
 }

@@ -54,7 +54,7 @@ inline constexpr AheadShape kSoftmaxAhead{256, 2, 8, 3}, kSoftmaxBackwardAhead{5
 inline int32_t most_vectors_forward(bool has_residual) { return has_residual ? 4 : 8; }
 
 struct AheadPlan {
-  int32_t lanes;  // of a warp that share a row; 0: a block does, or a cluster of blocks
+  int32_t lanes;  // 32: a warp has a row; 0: a block does, or a cluster of blocks
   int32_t vectors, stages;
   int32_t threads, cluster;
   int64_t groups;  // of blocks: they take all rows in turn
