@@ -83,6 +83,31 @@ def calls_of(name):
     return seen
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_eager_calls_have_the_bits_of_the_custom_ops(name):
+    """The short way of eager mode beside the dispatcher's, which a mode that does nothing sends every call through."""
+    op, shapes, ours, _ = CASES[name]
+    serve("cpu", op)
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        seen = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.seen += function.namespace == "traincore"
+            return function(*args, **(kwargs or {}))
+
+    given = inputs(shapes, "cpu", torch.float32)
+    same = [t.detach().clone().requires_grad_(t.requires_grad) for t in given]
+    short = outputs_and_gradients(ours, given)
+    with Watch() as watch:
+        long = outputs_and_gradients(ours, same)
+    assert watch.seen >= 2
+    short, long = (torch.utils._pytree.tree_leaves(results) for results in (short, long))
+    assert len(short) == len(long) >= 2
+    for a, b in zip(short, long, strict=True):
+        assert a.dtype == b.dtype and torch.equal(a, b)
+
+
 @pytest.mark.parametrize(
     "name", ["rmsnorm", "add_rmsnorm", "layernorm", "swiglu", "softmax", "weighted", "rope", "biased"]
 )

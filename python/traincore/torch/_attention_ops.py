@@ -78,4 +78,4 @@ def _attention_gradient(ctx, do, *_):
     return (dq, dk, dv, None, dbias if want_dbias else None, dslopes if want_dslopes else None) + (None,) * 8
 
 
-attention_forward.register_autograd(_attention_gradient, setup_context=_attention_setup)
+attention_forward.differentiate(_attention_gradient, _attention_setup)

@@ -56,24 +56,62 @@ def _refuse_second_derivative(name: str):
     return refuse
 
 
+def _is_plain(inputs) -> bool:
+    """No mode or transform and no tensor subclass is there to see the call: nothing but autograd."""
+    return (
+        torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and all(type(i) in _PLAIN or not isinstance(i, torch.Tensor) for i in inputs)
+    )
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+class Op:
+    """A pass as a custom op. In eager mode, where only autograd has to know of a call, the function and its gradient are
+    called without the dispatcher, whose way through Python takes longer than they do."""
+
+    def __init__(self, name: str, function, fake):
+        self._op = torch.library.custom_op(f"{NAMESPACE}::{name}", function, mutates_args=())
+        self._op.register_fake(fake)
+        self._function = function
+        self._differentiable = None  # else a torch.autograd.Function
+
+    def differentiate(self, gradient, setup_context) -> None:
+        self._op.register_autograd(gradient, setup_context=setup_context)
+        function = self._function
+
+        class Differentiable(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, *inputs):
+                output = function(*inputs)
+                setup_context(ctx, inputs, output)
+                return output
+
+            backward = staticmethod(gradient)
+
+        self._differentiable = Differentiable
+
+    def __call__(self, *inputs):
+        if torch.compiler.is_compiling() or not _is_plain(inputs):
+            return self._op(*inputs)
+        if not torch.is_grad_enabled() or not any(isinstance(i, torch.Tensor) and i.requires_grad for i in inputs):
+            return self._function(*inputs)
+        return self._op(*inputs) if self._differentiable is None else self._differentiable.apply(*inputs)
+
+
 def forward_op(name: str, fake):
-    """Registers a forward pass; its backward comes with `differentiate`."""
-
-    def register(function):
-        op = torch.library.custom_op(f"{NAMESPACE}::{name}", function, mutates_args=())
-        op.register_fake(fake)
-        return op
-
-    return register
+    """Registers a forward pass; its gradient comes with `differentiate`."""
+    return lambda function: Op(name, function, fake)
 
 
 def backward_op(name: str, fake):
     """Registers a backward pass, whose own derivative is refused."""
 
     def register(function):
-        op = torch.library.custom_op(f"{NAMESPACE}::{name}", function, mutates_args=())
-        op.register_fake(fake)
-        op.register_autograd(_refuse_second_derivative(name), setup_context=lambda ctx, inputs, output: None)
+        op = Op(name, function, fake)
+        op._op.register_autograd(_refuse_second_derivative(name), setup_context=lambda ctx, inputs, output: None)
         return op
 
     return register

@@ -36,7 +36,7 @@ def _softmax_gradient(ctx, dy):
     return softmax_backward(dy, ctx.saved_tensors[0], ctx.logarithm), None
 
 
-softmax_forward.register_autograd(_softmax_gradient, setup_context=_softmax_setup)
+softmax_forward.differentiate(_softmax_gradient, _softmax_setup)
 
 
 # Cross entropy ------------------------------------------------------------------------------------------------------
@@ -104,4 +104,4 @@ def _cross_entropy_gradient(ctx, dloss, *_):
     return (dlogits,) + (None,) * 9
 
 
-cross_entropy_forward.register_autograd(_cross_entropy_gradient, setup_context=_cross_entropy_setup)
+cross_entropy_forward.differentiate(_cross_entropy_gradient, _cross_entropy_setup)

@@ -74,7 +74,7 @@ def _rmsnorm_gradient(ctx, dy, dh, _):
     return dx, None if a is None else dx, dweight if wanted else None, None, None, None
 
 
-rmsnorm_forward.register_autograd(_rmsnorm_gradient, setup_context=_rmsnorm_setup)
+rmsnorm_forward.differentiate(_rmsnorm_gradient, _rmsnorm_setup)
 
 
 # LayerNorm ----------------------------------------------------------------------------------------------------------
@@ -125,4 +125,4 @@ def _layernorm_gradient(ctx, dy, *_):
     return dx, dweight if want_dweight else None, dbias if want_dbias else None, None
 
 
-layernorm_forward.register_autograd(_layernorm_gradient, setup_context=_layernorm_setup)
+layernorm_forward.differentiate(_layernorm_gradient, _layernorm_setup)

@@ -50,7 +50,7 @@ def _activation_gradient(ctx, dy):
     return dgate, None if up is None else dup, None
 
 
-activation_forward.register_autograd(_activation_gradient, setup_context=_activation_setup)
+activation_forward.differentiate(_activation_gradient, _activation_setup)
 
 
 # Rotary embedding ---------------------------------------------------------------------------------------------------
@@ -104,4 +104,4 @@ def _rope_gradient(ctx, dq_out, dk_out):
     return dq, dk if ctx.has_k else None, dcos if ctx.tables else None, dsin if ctx.tables else None, None, None
 
 
-rope_forward.register_autograd(_rope_gradient, setup_context=_rope_setup)
+rope_forward.differentiate(_rope_gradient, _rope_setup)
