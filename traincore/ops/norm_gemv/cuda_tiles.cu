@@ -296,7 +296,8 @@ void run_tiles(const GemvArgs& gemv, const TilesPlan& plan, bool transposed, int
     with_value<false, true>("transposed", transposed, [&]<bool kTransposed>() {
       with_gpu_rows<kVec>(
           gemv.norm.rows, [&]<auto kRows>() {
-            launch<tiles_kernel<T, kTransposed, kRows>>("norm_gemv_tiles", grid, exec, args);
+            if constexpr (tiles_are_fastest(kTransposed, kRows))
+              launch<tiles_kernel<T, kTransposed, kRows>>("norm_gemv_tiles", grid, exec, args);
           });
     });
   });

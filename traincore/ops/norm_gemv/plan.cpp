@@ -153,8 +153,7 @@ TilesPlan plan_tiles(const GpuProduct& p, bool transposed, const cuda::DeviceInf
     const double score = (transposed ? 1 : busy * wide) * (plan.shared > roomy ? 0.5 : 1);
     if (score > best_score) best = plan, best_score = score;
   }
-  // Dots are as fast with one row, and with eight, whose v here takes a cluster's shared memory.
-  best.serves = best_score > 0 && (!transposed || gpu_rows(p.rows, p.width) == 4);
+  best.serves = best_score > 0 && tiles_are_fastest(transposed, gpu_rows(p.rows, p.width));
   best.overlaps = device.sm >= kHopper;
   return best;
 }

@@ -72,6 +72,9 @@ inline Scratches carve(const tcx_norm_gemv_args& a, Arena& arena) {
 // A kernel serves a group of at most kFewRows rows, and is compiled for 1, 4 and 8 of them; where it reads single
 // elements, which is the exception, for 1 and 8.
 constexpr int gpu_rows(int64_t rows, int32_t width) { return rows <= 1 ? 1 : rows <= 4 && width > 1 ? 4 : 8; }
+// Whether tiles are the fastest for so many rows at a time: of [n, k] dots are as fast with one row, and with eight, whose v
+// takes a cluster's shared memory.
+constexpr bool tiles_are_fastest(bool transposed, int rows) { return !transposed || rows == 4; }
 inline constexpr int kGpuThreads = 512, kGpuWarp = 32, kGpuWarps = kGpuThreads / kGpuWarp;
 // A thread has kGpuStages steps of kGpuLoads loads on their way: that many registers it can spare beside its sums.
 inline constexpr int kGpuLoads = 4;
