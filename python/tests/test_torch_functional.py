@@ -302,3 +302,29 @@ def test_attention_on_a_packed_projection(device):
     assert error(found, exact) < 3e-6
     gradient = torch.autograd.grad(found, packed, seed.expand(found.shape))[0]
     assert error(gradient, torch.autograd.grad(exact, wide, seed.double().expand(exact.shape))[0]) < 3e-6
+
+
+def test_results_may_be_changed_in_place():
+    x, y = (torch.randn(3, 5, requires_grad=True) for _ in range(2))
+    for shape in ((3, 5), ()):
+        a, b = (t.detach()[tuple(0 for _ in range(2 - len(shape)))].clone().requires_grad_() for t in (x, y))
+        tct.swiglu(a, b).mul_(2).sum().backward()
+        expected = torch.autograd.grad((2 * F.silu(a) * b).sum(), (a, b))
+        torch.testing.assert_close((a.grad, b.grad), expected)
+
+
+def test_tensors_that_kernels_cannot_read_as_they_stand():
+    z = torch.randn(3, 5, dtype=torch.complex64)
+    negative = torch.imag(z.conj())
+    assert negative.is_neg()
+    torch.testing.assert_close(tct.silu(negative), F.silu(negative.clone()))
+    x = torch.randn(3, 5, requires_grad=True)
+    tct.silu(x).backward(negative)
+    torch.testing.assert_close(x.grad, torch.autograd.grad(F.silu(x), x, negative.clone())[0])
+    assert tct.silu(torch.empty(3, 5, device="meta")).device.type == "meta"
+
+
+def test_traces_call_the_operator():
+    x, other = torch.randn(3, 8), torch.randn(3, 8)
+    traced = torch.jit.trace(lambda t: tct.rmsnorm(t, None), x, check_trace=False)
+    assert torch.equal(traced(other), tct.rmsnorm(other, None))

@@ -57,12 +57,20 @@ def _refuse_second_derivative(name: str):
 
 
 def _is_plain(inputs) -> bool:
-    """No mode or transform and no tensor subclass is there to see the call: nothing but autograd."""
+    """No mode, trace or transform is there to see the call, and its tensors are memory that kernels read as it stands."""
     return (
         torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._len_torch_function_stack() == 0
         and torch._C._functorch.peek_interpreter_stack() is None
-        and all(type(i) in _PLAIN or not isinstance(i, torch.Tensor) for i in inputs)
+        and torch._C._get_tracing_state() is None
+        and all(map(_is_memory, inputs))
     )
+
+
+def _is_memory(value) -> bool:
+    if not isinstance(value, torch.Tensor):
+        return True
+    return type(value) in _PLAIN and (value.is_cpu or value.is_cuda) and not value.is_neg()
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -91,6 +99,7 @@ class Op:
 
             backward = staticmethod(gradient)
 
+        Differentiable.__name__ = Differentiable.__qualname__ = function.__name__
         self._differentiable = Differentiable
 
     def __call__(self, *inputs):

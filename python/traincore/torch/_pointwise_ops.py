@@ -9,7 +9,12 @@ from ._define import backward_op, call, forward_op, or_none, rows
 
 def _rows_of(t: Tensor | None) -> Tensor | None:
     """As rows of at least one dimension."""
-    return None if t is None else rows(t.reshape(t.shape or (1,)))
+    return None if t is None else rows(t if t.dim() else t.reshape(1))
+
+
+def _shaped(t: Tensor, like: Tensor) -> Tensor:
+    """A result for _rows_of(like), and no view, which callers could not change in place."""
+    return t if like.dim() else t.reshape(()).clone()
 
 
 def _activation_fake(gate, up, kind):
@@ -21,7 +26,7 @@ def activation_forward(gate: Tensor, up: Tensor | None, kind: str) -> Tensor:
     if gate.numel() == 0:
         return gate.new_empty(gate.shape)
     found = call("activation_forward", gate, gate=_rows_of(gate), up=_rows_of(up), kind=kind)
-    return found.y.reshape(gate.shape)
+    return _shaped(found.y, gate)
 
 
 def _activation_backward_fake(dy, gate, up, kind):
@@ -36,7 +41,7 @@ def activation_backward(dy: Tensor, gate: Tensor, up: Tensor | None, kind: str) 
         "activation_backward", gate, dy=_rows_of(dy), gate=_rows_of(gate), up=_rows_of(up), kind=kind, dgate=True,
         dup=up is not None,
     )  # fmt: skip
-    return found.dgate.reshape(gate.shape), or_none(None if up is None else found.dup.reshape(up.shape), gate)
+    return _shaped(found.dgate, gate), or_none(None if up is None else _shaped(found.dup, up), gate)
 
 
 def _activation_setup(ctx, inputs, output):

@@ -35,7 +35,9 @@ def _refusal(function, signature, scalars, args, keywords) -> TypeError | None:
         if name in given and not isinstance(given[name], accepted):
             annotation = signature.parameters[name].annotation
             expected = getattr(annotation, "__name__", annotation)
-            return TypeError(f"{function.__name__}: {name} is a {type(given[name]).__name__}, expected {expected}")
+            kind = type(given[name])
+            found = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+            return TypeError(f"{function.__name__}: {name} is a {found}, expected {expected}")
     return None
 
 

@@ -32,7 +32,7 @@ class Vectors {
  public:
   __device__ __forceinline__ explicit Vectors(int cols) : cols_(cols) {}
   __device__ __forceinline__ bool has(int c) const { return c >= 0 && c < cols_; }
-  __device__ __forceinline__ bool has_all_of(int c) const { return c >= 0 && c + kVec <= cols_; }
+  __device__ __forceinline__ bool has_all_of(int c) const { return c >= 0 && c <= cols_ - kVec; }
   __device__ __forceinline__ Floats<kVec> load_part(const T* row, int c) const {
     return floats<kVec>([&](int j) { return has(c + j) ? to_f32(row[c + j]) : 0.0f; });
   }

@@ -99,6 +99,16 @@ __global__ void __launch_bounds__(Tile::kMostThreads) row_kernel(const ForwardAr
   }
 }
 
+// What every lane of the warp loads from one place, once it is there: after put() another warp may write to that place.
+template <class T>
+__device__ __forceinline__ T arrived(T x) {
+  uint32_t bits = 0;
+  memcpy(&bits, &x, sizeof(T));
+  bits = __shfl_sync(0xffffffffu, bits, 0);
+  memcpy(&x, &bits, sizeof(T));
+  return x;
+}
+
 // For rows that are held while they are taken in turn. What is held of logits of 16 bits that are not capped are their
 // exponentials, which dlogits takes as they are; else they are taken again, as exact as their type.
 template <class Tile, class T, bool kIsCapped>
@@ -131,6 +141,7 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
         at_target = logit_of_target(a, r, target);
         const SoftmaxFacts facts = softmax_facts<kHoldsExp, T>(group, columns, in_warp, o.label_smoothing > 0, logit,
                                                                rows.row(columns, stage, 0, a.logits[r]), held);
+        at_target = arrived(at_target);
         own_top = facts.at[0];
         return facts;
       },
