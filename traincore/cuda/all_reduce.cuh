@@ -72,7 +72,7 @@ class AllReduce {
 template <int kValues, class Merge>
 class AllReduce<Block, kValues, Merge> {
  public:
-  // `slots`: as much shared memory as plan_ahead() counts.
+  // `slots`: told_bytes() of shared memory.
   __device__ __forceinline__ AllReduce(const Block& group, void* slots, Merge merge)
       : merge_(merge),
         warps_(int(blockDim.x) / 32),

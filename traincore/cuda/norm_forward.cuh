@@ -177,7 +177,7 @@ __device__ __forceinline__ void visit_affine(const NormForwardArgs<T>& a, F&& f)
   a.gain.template visit<N>([&](const auto& gain) { f(by_column(gain), NoBias{}); });
 }
 
-// gain(c, i) and bias.add(y, c, i) are of the vector at column c, this thread's i-th.
+// gain(c, i) and bias.scaled(y, gain, c, i) are of the vector at column c, this thread's i-th.
 template <class Norm, class Tile, class T, class V, class G, class B>
 __device__ __forceinline__ void write_row(const NormForwardArgs<T>& a, const Columns<Tile, T>& columns, int64_t r,
                                           const Moments& m, const V& v, const G& gain, const B& bias) {

@@ -34,7 +34,7 @@ class RowSums {
 #pragma unroll
       for (int j = 0; j < kVec; ++j) sums_[v][j] = fmaf(a[j], b[j], sums_[v][j]);
   }
-  // Once, by every thread of the block, launched with grid_of(plan, slabs). Groups of one block are added in order.
+  // Once, by every thread of the block, into the slab of its own. Groups of one block are added in order.
   __device__ void store(const typename Tile::Group& group, const Columns<Tile, T>& columns, float* slabs) {
     if constexpr (Tile::kVectors > 0) {
       if constexpr (Tile::Group::kIsBlock) {
