@@ -5,6 +5,7 @@ import inspect
 
 import numpy as np
 import pytest
+from dlpack_only import OnlyDLPack
 
 import traincore as tc
 
@@ -134,17 +135,6 @@ def test_lists_are_updated_in_place(rng):
         tc.ops.adamw(params=params, grads=grads, m=m[0], v=v, lr=0.1, step=1)
 
 
-class OnlyDLPack:
-    def __init__(self, array):
-        self.array = array
-
-    def __dlpack__(self, **options):
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self.array.__dlpack_device__()
-
-
 class OnlyInterface:
     def __init__(self, array):
         self.array = array
@@ -213,6 +203,7 @@ def refusals():
         (TypeError, "kind", lambda: ops.activation_forward(gate=x)),
         (ValueError, "no output is asked for", lambda: ops.rmsnorm_backward(dy=x, x=x, rstd=x[:, 0])),
         (ValueError, "y cannot be made", lambda: ops.fill(value=1.0)),
+        (ValueError, "y cannot be made, since x is missing", lambda: ops.rmsnorm_forward(x=None, weight=x[0], eps=1e-6)),
         (TypeError, "'f33' is no dtype", lambda: ops.cast(x=x, y="f33")),
         (ValueError, "determinism is 'always'", lambda: ops.softmax_forward(x=x, determinism="always")),
         (ValueError, "threads is -1", lambda: ops.softmax_forward(x=x, threads=-1)),

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from dlpack_only import OnlyDLPack
 
 import traincore as tc
 from traincore.attention import attention_forward
@@ -14,16 +15,6 @@ from traincore.pointwise import activation_forward, rope_forward
 
 
 def test_numpy_buffer_and_dlpack_mix(rng):
-    class OnlyDLPack:
-        def __init__(self, array):
-            self.array = array
-
-        def __dlpack__(self, **options):
-            return self.array.__dlpack__(**options)
-
-        def __dlpack_device__(self):
-            return self.array.__dlpack_device__()
-
     source, weight = rng.standard_normal((3, 7), np.float32), rng.standard_normal((7,), np.float32)
     expected, _ = rms_norm_forward(source, weight)
     output, saved = rms_norm_forward(tc.Buffer.from_numpy(source), OnlyDLPack(weight))

@@ -203,14 +203,16 @@ class _NewOutputs:
 
     def make(self, field: Field, wish):
         args, pass_name = self.args, self.args.pass_.name
-        if self.framework is None:
-            missing = next(
-                (f"{f.name} is missing" for f in args.pass_.inputs if not f.optional), "no input gives its shape"
-            )
-            raise ValueError(f"{pass_name}: {field.name} cannot be made, since {missing}; pass an array")
         shape, dtype = self.defaults[field.name]
         if shape is None and not field.is_list:
             self._refuse_rank()
+        if self.framework is None or (shape is None and not field.is_list):
+            given = {f.name for f, _ in self.fields}
+            required = (f.name for f in args.pass_.inputs if not f.optional)
+            missing = next((f"{name} is missing" for name in required if name not in given), None)
+            if self.framework is None or missing:
+                why = missing or "no input gives its shape"
+                raise ValueError(f"{pass_name}: {field.name} cannot be made, since {why}; pass an array")
         try:
             if field.is_list:
                 return self._make_list(field, wish)

@@ -18,8 +18,6 @@ struct RowTile {
   using Group = G;
   static constexpr int kVectors = kVectorCount;
   static constexpr int kMostThreads = std::is_same_v<G, Block> ? 512 : 128;  // as plan_rows() has it
-  // On an SM, of kernels that take rows ahead, as plan_ahead() counts them.
-  static constexpr int kThreadsPerSm = std::is_same_v<G, Lanes<8>> ? 768 : 512;
   template <class T>
   static constexpr int kVec = kIsWide ? 16 / int(sizeof(T)) : 1;
 };

@@ -21,10 +21,10 @@ struct Columns {
   __device__ __forceinline__ bool has(int c) const { return c / kVec % size == lane; }
 
   // f(first column, which of this thread's vectors) for every vector that a thread may have, in the row or past its end:
-  // without a branch, so that of `kAtOnce` vectors none waits for what another one's f loads.
-  template <int kAtOnce = kVectors, class F>
+  // without a branch, so that none waits for what another one's f loads.
+  template <class F>
   __device__ __forceinline__ void all(F&& f) const {
-#pragma unroll kAtOnce
+#pragma unroll kVectors
     for (int v = 0; v < kVectors; ++v) f((v * size + lane) * kVec, v);
   }
   // The same, as f.operator()<whether all of it is in the row, or filled where it is not>().
@@ -118,13 +118,7 @@ __device__ __forceinline__ void map_row(const Columns<Tile, T>& columns, const X
     const auto value = x(c, v);
     return floats<Tile::template kVec<T>>([&](int j) { return f(value[j]); });
   };
-  if constexpr (requires { X::kAtOnce; })
-    columns.template all<X::kAtOnce>([&](int c, int v) {
-      const auto y = mapped(c, v);
-      if (c < columns.cols) store<Tile>(to, c, y);
-    });
-  else
-    columns.each([&](int c, int v) { store<Tile>(to, c, mapped(c, v)); });
+  columns.each([&](int c, int v) { store<Tile>(to, c, mapped(c, v)); });
 }
 
 }  // namespace tc::cuda

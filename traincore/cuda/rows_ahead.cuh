@@ -41,13 +41,12 @@ class RowsAhead {
   __device__ __forceinline__ Pack<T, kVec> pack(int stage, int t, int v) const { return {*at(stage, t, v)}; }
   // x(c, v) and x.pack(v): tensor t's row in a stage.
   struct Row {
-    static constexpr int kAtOnce = 2;  // vectors that a thread works on: as many as its registers have room for
     const RowsAhead& rows;
     int stage, t;
     __device__ __forceinline__ Floats<kVec> operator()(int, int v) const { return rows(stage, t, v); }
     __device__ __forceinline__ Pack<T, kVec> pack(int v) const { return rows.pack(stage, t, v); }
   };
-  __device__ __forceinline__ Row row(int stage, int t = 0) const { return {*this, stage, t}; }
+  __device__ __forceinline__ Row row(int stage, int t) const { return {*this, stage, t}; }
   // The same in registers.
   struct HeldRow {
     Pack<T, kVec> packs[kVectors];
