@@ -145,9 +145,13 @@ struct OpCases {
   std::set<std::string, std::less<>> constant_inputs;  // float inputs without a gradient (tables, class weights)
   // Sizes for a GPU: hundreds of megabytes a call. NULL: those of `bench`.
   std::vector<Case> (*bench_cuda)() = nullptr;
-  // What check --large gives more rows, or more elements where they know nothing of each other. NULL: the first of those
-  // sizes, for an op on rows.
+  // What check --large gives more rows, or more elements where they know nothing of each other; of lists, the last tensor
+  // more. NULL: the first of those sizes, for an op on rows.
   Case (*large)() = nullptr;
+  // Inputs that it makes zero in all but the sampled rows, so that sums over rows are sums over those.
+  std::set<std::string, std::less<>> summed;
+  // For an op that reads nothing and whose elements depend on their places: the case of element `index` alone.
+  void (*place)(Case& one, int64_t index) = nullptr;
 };
 
 TC_TOOL_API std::span<const OpCases* const> all_cases();

@@ -34,7 +34,8 @@ TC_TOOL_API void check_determinism(const OpCases& op, const CheckOptions& option
 TC_TOOL_API void check_batch_invariance(const OpCases& op, const CheckOptions& options, const Report& report);
 // Every deliberately wrong variant is caught by check_numbers.
 TC_TOOL_API void check_mutants(const OpCases& op, const CheckOptions& options, const Report& report);
-// On a GPU: each pass on more than 2^31 elements and 65535 rows, held against the oracle on a thousand of its rows.
+// On a GPU: each pass on more than 2^31 elements and 65535 rows, held against the oracle on a thousand of its rows, or
+// on fewer where they are wide.
 TC_TOOL_API void check_large(const OpCases& op, const CheckOptions& options, const Report& report);
 // Bad arguments, made from the schema, are refused with the right status and a sentence that names the argument;
 // nothing is written.

@@ -172,6 +172,9 @@ void found_inf_ignored(const void* p) {
   oracle<float>(a);
 }
 
+// The last tensor grows.
+Case large() { return split(base({{3, 5, 7}, {1 << 20}})); }
+
 }  // namespace
 
 extern const testing::OpCases cases;
@@ -187,6 +190,7 @@ const testing::OpCases cases = {
                 {"eps inside the root", "adamw", eps_inside_the_root},
                 {"found_inf ignored", "adamw", found_inf_ignored}},
     .bench_cuda = bench_cuda,
+    .large = large,
 };
 
 }  // namespace tc::ops::adamw

@@ -115,6 +115,8 @@ void row_strides_ignored(const void* p) {
   forward_oracle<float>(a);
 }
 
+Case large() { return sized({1024}, 1000, 2048).fill("ids", testing::integers_below("vocab")); }
+
 }  // namespace
 
 extern const testing::OpCases cases;
@@ -131,6 +133,8 @@ const testing::OpCases cases = {
                 {"accumulate ignored", "embedding_backward", accumulate_ignored},
                 {"rows that no id names left as they were", "embedding_backward", unnamed_rows_left}},
     .bench_cuda = bench_cuda,
+    .large = large,
+    .summed = {"dy"},
 };
 
 }  // namespace tc::ops::embedding

@@ -118,6 +118,9 @@ void clipped_twice(const void* p) {
   clip_oracle<float>(*static_cast<const Clip*>(p));
 }
 
+// The last tensor grows.
+Case large() { return base({{3, 5, 7}, {1 << 20}}); }
+
 }  // namespace
 
 extern const testing::OpCases cases;
@@ -134,6 +137,8 @@ const testing::OpCases cases = {
                 {"scale forgotten", "grad_norm", scale_forgotten},
                 {"factor applied twice", "clip", clipped_twice}},
     .bench_cuda = bench_cuda,
+    .large = large,
+    .summed = {"grads"},
 };
 
 }  // namespace tc::ops::grad_norm

@@ -224,6 +224,7 @@ const testing::OpCases cases = {
                 {"parameter gradients averaged over rows", "layernorm_backward", averaged_gradients},
                 {"dresidual_out ignored", "layernorm_backward", ignored_cotangent}},
     .bench_cuda = bench_cuda,
+    .summed = {"dy"},
 };
 
 }  // namespace tc::ops::layernorm

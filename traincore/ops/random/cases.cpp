@@ -82,6 +82,9 @@ void counter_restarts(const void* p) {
   for (int64_t i = 1024; i < y.count; ++i) *y[i] = *y[i - 1024];
 }
 
+Case large() { return normal().dim("dims", 1).dtype("y", TC_DTYPE_BF16); }
+void place(Case& one, int64_t index) { one.set("first_index", static_cast<double>(index)); }
+
 }  // namespace
 
 extern const testing::OpCases cases;
@@ -96,6 +99,8 @@ const testing::OpCases cases = {
                 {"variance taken for standard deviation", "random", variance_for_deviation},
                 {"the counter starts anew in every block", "random", counter_restarts}},
     .bench_cuda = bench_cuda,
+    .large = large,
+    .place = place,
 };
 
 }  // namespace tc::ops::random

@@ -182,6 +182,7 @@ const testing::OpCases cases = {
                 {"dx without its r^3 term", "rmsnorm_backward", missing_cube},
                 {"dresidual_out ignored", "rmsnorm_backward", ignored_cotangent}},
     .bench_cuda = bench_cuda,
+    .summed = {"dy"},
 };
 
 }  // namespace tc::ops::rmsnorm

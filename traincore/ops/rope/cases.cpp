@@ -189,6 +189,10 @@ void k_left_out_of_tables(const void* p) {
   if (!a.accumulate) backward_oracle<float>(q_only);
 }
 
+// Rows of the tables take their sums one sequence after another: many rows, so that the sequences are few. What is not
+// turned is copied.
+Case large() { return whole(TC_ROPE_HALF, {{1}, 2, 1, 32, 128, 32}); }
+
 }  // namespace
 
 extern const testing::OpCases cases;
@@ -205,6 +209,8 @@ const testing::OpCases cases = {
                 {"gradient turned forwards", "rope_backward", turned_forwards},
                 {"k left out of dcos and dsin", "rope_backward", k_left_out_of_tables}},
     .bench_cuda = bench_cuda,
+    .large = large,
+    .summed = {"dq_out", "dk_out"},
 };
 
 }  // namespace tc::ops::rope

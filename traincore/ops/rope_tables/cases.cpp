@@ -87,6 +87,8 @@ void scaling_ignored(const void* p) {
   oracle<float>(a);
 }
 
+Case large() { return table({1}, 1024).with({"positions"}).fill("positions", testing::integers_below("rows")); }
+
 }  // namespace
 
 extern const testing::OpCases cases;
@@ -98,6 +100,7 @@ const testing::OpCases cases = {
     .mutants = {{"frequencies spaced by the whole head", "rope_tables", spacing_of_the_whole_head},
                 {"angles formed in f32", "rope_tables", angles_in_f32},
                 {"llama3 taken as linear", "rope_tables", scaling_ignored}},
+    .large = large,
 };
 
 }  // namespace tc::ops::rope_tables
