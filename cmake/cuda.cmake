@@ -14,13 +14,18 @@ set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 # Else a package in /usr/include is handed to nvcc with -isystem, which hides the C library from C++'s own headers.
 list(APPEND CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
 find_package(CUDAToolkit 12 REQUIRED)
+# cuBLASLt is loaded when it is first needed (cuda/gemm), so its header is all that a build asks for.
+find_path(CUBLASLT_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_CACHE)
+if(NOT CUBLASLT_INCLUDE_DIR)
+  message(FATAL_ERROR "The GPU kernels need cublasLt.h, which is not in ${CUDAToolkit_INCLUDE_DIRS}: install cuBLAS's headers (libcublas-dev, nvidia-cublas)")
+endif()
 
 function(add_cuda_kernels)
   target_compile_definitions(traincore_device_flags INTERFACE TC_WITH_CUDA)
   # -fmad=false: a product and a sum round as they are written, as on the CPU. fmt 9 and nvcc disagree about constexpr.
   target_compile_options(traincore_device_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr
                          -DFMT_USE_CONSTEXPR=1 -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers>)
-  target_link_libraries(traincore_device_flags INTERFACE CUDA::cudart_static)
+  target_link_libraries(traincore_device_flags INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
   file(GLOB shared CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/traincore/cuda/*.cu ${PROJECT_SOURCE_DIR}/traincore/cuda/*.cpp)
   list(FILTER shared EXCLUDE REGEX "/(row|slab)_plan\\.cpp$")
   set(hopper ${op_cuda_sources})

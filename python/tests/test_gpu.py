@@ -83,3 +83,25 @@ def test_bad_targets_are_told_by_the_next_check():
     with pytest.raises(ValueError, match="a target was neither a class nor ignore_index"):
         tc.check_device_errors()
     tc.check_device_errors()
+
+
+@needs_gpu
+def test_linear_cross_entropy_with_its_gradients(rng):
+    if "cuda" not in tc.ops.PASSES["linear_cross_entropy_forward"].devices:
+        pytest.skip("this build does not run linear cross entropy on the GPU")
+    hidden, weight = rng.standard_normal((5, 24), np.float32), rng.standard_normal((33, 24), np.float32)
+    target = np.array([3, -100, 0, 32, 7])
+    found = tc.ops.linear_cross_entropy_forward(
+        hidden=tc.Buffer.from_numpy(hidden, "cuda"),
+        weight=tc.Buffer.from_numpy(weight, "cuda"),
+        target=tc.Buffer.from_numpy(target, "cuda"),
+        reduction="mean",
+        dhidden=True,
+        dweight=True,
+    )
+    exact = tc.reference.linear_cross_entropy_forward(
+        hidden=hidden, weight=weight, target=target, reduction="mean", dhidden=True, dweight=True
+    )
+    for name in ("loss", "dhidden", "dweight"):
+        got = getattr(found, name).numpy()
+        np.testing.assert_allclose(got, getattr(exact, name), rtol=1e-4, atol=1e-6, err_msg=name)

@@ -23,6 +23,33 @@ __global__ void __launch_bounds__(kTargetThreads) targets_kernel(const LossOptio
   if (threadIdx.x == 0) parts[blockIdx.x] = mine;
 }
 
+// The same runs: each is put after those before it.
+__global__ void __launch_bounds__(kTargetThreads) valid_kernel(const LossOptions o, int64_t* list, int64_t* count) {
+  __shared__ int warps[kTargetThreads / 32];
+  const int64_t rows = o.target.count();
+  const int64_t begin = rows * blockIdx.x / kTargetParts, end = rows * (blockIdx.x + 1) / kTargetParts;
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  int64_t at = 0;
+  for (int part = 0; part < int(blockIdx.x); ++part) at += o.totals[part].count;
+  for (int64_t first = begin; first < end; first += kTargetThreads) {
+    const int64_t r = first + threadIdx.x;
+    const bool is_valid = r < end && o.target[r] != o.ignore_index;
+    const uint32_t votes = __ballot_sync(0xffffffffu, is_valid);
+    if (lane == 0) warps[warp] = __popc(votes);
+    __syncthreads();
+    int before = __popc(votes & ((1u << lane) - 1)), all = 0;
+#pragma unroll
+    for (int w = 0; w < kTargetThreads / 32; ++w) {
+      if (w < warp) before += warps[w];
+      all += warps[w];
+    }
+    if (is_valid) list[at + before] = r;
+    at += all;
+    __syncthreads();  // everyone has read the warps' counts
+  }
+  if (blockIdx.x == kTargetParts - 1 && threadIdx.x == 0) *count = at;
+}
+
 struct SumArgs {
   LossOptions options;
   LossSum sums[2];
@@ -50,6 +77,10 @@ __global__ void __launch_bounds__(kSumThreads) sum_kernel(const SumArgs a) {
 
 void total_targets(const LossOptions& options, TargetTotals* parts, const tc_exec& exec) {
   launch<targets_kernel>("targets", {kTargetParts, kTargetThreads}, exec, options, parts);
+}
+
+void list_valid(const LossOptions& options, int64_t* rows, int64_t* count, const tc_exec& exec) {
+  launch<valid_kernel>("valid_rows", {kTargetParts, kTargetThreads}, exec, options, rows, count);
 }
 
 void reduce_rows(const LossOptions& options, LossSum loss, LossSum z_loss_part, int64_t* valid_count,

@@ -33,19 +33,23 @@ struct LossOptions {
 
 // The options of a call's arguments; totals may be NULL where no mean over valid rows is taken.
 template <class A>
-LossOptions loss_options(const A& a, const TargetTotals* totals, const tc_exec& exec) {
+LossOptions loss_options(const A& a, int64_t classes, const TargetTotals* totals, const tc_exec& exec) {
   return {AnyIndices(a.target),
           {a.class_weight.data, a.class_weight.dtype},
           static_cast<const float*>(a.normalizer.data),
           totals,
           exec.device_errors,
           a.ignore_index,
-          static_cast<int>(a.logits.shape[a.logits.rank - 1]),
+          static_cast<int>(classes),
           a.reduction == TC_REDUCTION_MEAN,
           static_cast<float>(a.label_smoothing),
           static_cast<float>(a.z_loss),
           static_cast<float>(a.logit_scale),
           static_cast<float>(a.softcap)};
+}
+template <class A>
+LossOptions loss_options(const A& a, const TargetTotals* totals, const tc_exec& exec) {
+  return loss_options(a, a.logits.shape[a.logits.rank - 1], totals, exec);
 }
 // Whether a mean divides by the totals.
 template <class A>
@@ -109,6 +113,8 @@ class LossGradient {
     uniform_ = scale * o.label_smoothing / float(o.classes);
     at_target_ = scale * kept;
   }
+  // No element is larger, if `inverse_sum` was 1: no probability is.
+  __device__ __forceinline__ float bound() const { return fabsf(of_exp_) + fabsf(uniform_) + fabsf(at_target_); }
   __device__ __forceinline__ float operator()(float x) const { return of_value(logit_.value(x)); }
   __device__ __forceinline__ float of_target(float x) const {
     const float v = logit_.value(x);
@@ -136,6 +142,9 @@ class LossGradient {
 
 // Counts the valid rows: kTargetParts parts. A target that is no class is a valid row without weight.
 void total_targets(const LossOptions& options, TargetTotals* parts, const tc_exec& exec);
+
+// rows = the numbers of the valid rows, in order, and *count = how many there are; options.totals are there already.
+void list_valid(const LossOptions& options, int64_t* rows, int64_t* count, const tc_exec& exec);
 
 // One value per row that is reduced to one; out NULL: not wanted.
 struct LossSum {

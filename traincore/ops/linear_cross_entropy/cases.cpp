@@ -2,6 +2,7 @@
 #include "traincore/testing/cases.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -59,7 +60,7 @@ void add_sizes(std::vector<Case>& all, Effort effort) {
   for (const int64_t rows : {0, 1, 2, 7}) add(rows, 17, 33);
   for (const int64_t width : {1, 2, 3, 31, 64, 65, 129, 257}) add(5, width, 33);
   for (const int64_t classes : {1, 2, 3, 31, 64, 127, 383}) add(6, 19, classes);
-  add(1500, 3, 5);  // more rows than a chunk
+  add(8300, 3, 5);  // more rows than a chunk, of a GPU too
   if (effort == Effort::quick) return;
   for (const int64_t classes : {1000, 4097, 8193, 32001}) add(7, 33, classes);
   add(2600, 17, 33);
@@ -131,6 +132,14 @@ void add_values(std::vector<Case>& all) {
                     .fill("hidden", testing::normal(1e-40))
                     .fill("bias", testing::constant(0))
                     .may_be_zero({"row_max", "dweight"}));
+  // Gradients of logits that are too large for f16, and too small.
+  for (const auto& [dloss, logit_scale] : {std::pair{2e4, 8.0}, {1e-4, 1.0}})
+    all.push_back(fused(sized(TC_REDUCTION_SUM, {15}, 20, 45))
+                      .fill("dloss", testing::constant(dloss))
+                      .set("logit_scale", logit_scale)
+                      .fill("weight", testing::normal(0.03))
+                      .dtype("dweight", TC_DTYPE_F32)
+                      .dtype("dbias", TC_DTYPE_F32));
   // Rows that do not count are not read, and reach neither a parameter's gradient nor another row.
   all.push_back(none()
                     .fill("hidden",
@@ -156,14 +165,23 @@ std::vector<Case> list(Effort effort) {
   return all;
 }
 
-std::vector<Case> bench() {
+std::vector<Case> bench_sizes(const std::vector<std::array<int64_t, 3>>& sizes) {
   std::vector<Case> all;
-  for (const auto& [rows, width, classes] : {std::tuple{1024, 768, 50257}, {2048, 768, 32000}, {8192, 512, 256}}) {
+  for (const auto& [rows, width, classes] : sizes) {
     all.push_back(sized(TC_REDUCTION_MEAN, {rows}, width, classes));
     all.push_back(sized(TC_REDUCTION_MEAN, {rows}, width, classes).with({"dhidden", "dweight"}));
   }
   return all;
 }
+std::vector<Case> bench() { return bench_sizes({{1024, 768, 50257}, {2048, 768, 32000}, {8192, 512, 256}}); }
+// Every row counts, as in the peers' figures.
+std::vector<Case> bench_cuda() {
+  std::vector<Case> all = bench_sizes({{8192, 4096, 128256}, {16384, 2048, 32000}});
+  for (Case& c : all) c.fill("target", testing::integers_below("classes"));
+  return all;
+}
+// Few classes, so that a product of a row with them all is soon checked.
+Case large() { return sized(TC_REDUCTION_NONE, {64}, 1024, 40).with({"dloss", "dhidden"}); }
 
 // ---------------------------------------------------------------- magnitudes of what is added up
 
@@ -341,6 +359,8 @@ const testing::OpCases cases = {
                 {"gradient of the z loss dropped", "linear_cross_entropy_backward", z_gradient_dropped},
                 {"logit_scale forgotten in backward", "linear_cross_entropy_backward", logit_scale_forgotten}},
     .constant_inputs = {"class_weight", "normalizer"},
+    .bench_cuda = bench_cuda,
+    .large = large,
 };
 
 }  // namespace tc::ops::linear_cross_entropy

@@ -2,6 +2,7 @@
 #include "traincore/ops/linear_cross_entropy/linear_cross_entropy.h"
 
 #include "traincore/core/op.h"
+#include "traincore/ops/linear_cross_entropy/cuda_plan.h"
 #include "traincore/ops/linear_cross_entropy/plan.h"
 
 namespace tc::ops::linear_cross_entropy {
@@ -11,6 +12,10 @@ using Backward = tcx_linear_cross_entropy_backward_args;
 
 void forward_cpu(const Forward&, const tc_exec&);
 void backward_cpu(const Backward&, const tc_exec&);
+void forward_cuda(const Forward&, const tc_exec&);
+void backward_cuda(const Backward&, const tc_exec&);
+size_t forward_cuda_workspace(const Forward&, const tc_exec&);
+size_t backward_cuda_workspace(const Backward&, const tc_exec&);
 
 namespace {
 
@@ -102,6 +107,13 @@ std::string explain_forward(const Forward& a, const Dims&) {
 }
 std::string explain_backward(const Backward& a, const Dims&) { return chunks_text(a) + "; the logits are made again"; }
 
+std::string cuda_explain_forward(const Forward& a, const tc_exec& exec, const cuda::DeviceInfo&) {
+  return describe(plan_gpu("linear_cross_entropy_forward", a, exec), a);
+}
+std::string cuda_explain_backward(const Backward& a, const tc_exec& exec, const cuda::DeviceInfo&) {
+  return describe(plan_gpu("linear_cross_entropy_backward", a, exec), a) + "; the logits are made again";
+}
+
 // A row's bits depend on the tile of the product that it falls in, hence on the number of rows.
 constexpr uint32_t kOffers = kRunToRun | kUnordered | kStandard | kStrict | kFast;
 
@@ -114,9 +126,12 @@ constexpr Pass list[] = {
      .offers = kOffers,
      .check = Erase<Forward>::check<check_forward>,
      .workspace = Erase<Forward>::workspace<carve_forward>,
+     .cuda_workspace = TC_IF_CUDA(Erase<Forward>::cuda_workspace<forward_cuda_workspace>),
      .cpu = Erase<Forward>::run<forward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Forward>::run<forward_cuda>),
      .flops = Erase<Forward>::flops<flops<Forward>>,
-     .explain = Erase<Forward>::explain<explain_forward>},
+     .explain = Erase<Forward>::explain<explain_forward>,
+     .cuda_explain = Erase<Forward>::cuda_explain<cuda_explain_forward>},
     {.name = "linear_cross_entropy_backward",
      .formula = "dhidden = dx weight; dweight = dx^T hidden; dbias = sum_rows dx; dx as dlogits of cross_entropy",
      .fields = backward_fields,
@@ -124,9 +139,12 @@ constexpr Pass list[] = {
      .offers = kOffers,
      .check = Erase<Backward>::check<check_backward>,
      .workspace = Erase<Backward>::workspace<carve_backward>,
+     .cuda_workspace = TC_IF_CUDA(Erase<Backward>::cuda_workspace<backward_cuda_workspace>),
      .cpu = Erase<Backward>::run<backward_cpu>,
+     .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>),
      .flops = Erase<Backward>::flops<flops<Backward>>,
-     .explain = Erase<Backward>::explain<explain_backward>},
+     .explain = Erase<Backward>::explain<explain_backward>,
+     .cuda_explain = Erase<Backward>::cuda_explain<cuda_explain_backward>},
 };
 
 }  // namespace

@@ -19,10 +19,13 @@
  *
  * Workspace: one chunk of logits and of hidden rows, both f32. A chunk is 2^24 / classes valid rows, but at least 16
  * and at most 1024: 64 MiB of logits up to 2^20 classes. Also one integer a row, and dweight in f32 where it is stored
- * in 16 bits.
+ * in 16 bits. On a GPU a chunk is 2^27 / classes rows, at least 128 and at most 8192: 512 MiB of logits up to 2^20
+ * classes, as much again for their gradient in 16 bits, and 32 MiB for products.
  *
  * Errors: INVALID_ARG, with nothing written, for a target that is neither ignore_index nor a class; no classes; no
- * width; an option out of its range; class_weight with label_smoothing > 0.
+ * width; an option out of its range; class_weight with label_smoothing > 0. On a GPU such a target sets TC_BAD_TARGET
+ * in exec.device_errors; its row's loss and dhidden are NaN, and so are dweight and dbias. PIPELINE: there is no
+ * libcublasLt, which the first call on a GPU loads, or it fails.
  * Source: Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models", 2024, for the problem. */
 #pragma once
 #include "traincore/core/call.h"

@@ -4,17 +4,9 @@
 
 #include "traincore/core/arena.h"
 #include "traincore/cpu/loss.h"
-#include "traincore/ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "traincore/ops/linear_cross_entropy/extents.h"
 
 namespace tc::ops::linear_cross_entropy {
-
-struct Extents {
-  int64_t rows, width, classes;
-};
-template <class A>
-Extents extents_of(const A& a) {
-  return {element_count(a.target), a.weight.shape[1], a.weight.shape[0]};
-}
 
 // Valid rows whose logits are in memory together: enough for the products to run at full speed.
 constexpr int64_t chunk_rows(const Extents& e) {
@@ -34,11 +26,6 @@ struct Chunk {
   float* logits;  // [count, line(classes)], then dlogits
 };
 
-template <class A>
-bool wants_gradients(const A& a) {
-  return given(a.dhidden) || given(a.dweight) || given(a.dbias);
-}
-
 struct Parts {
   int64_t* valid;       // [rows]: those that are not ignored
   float* class_weight;  // [classes] in f32
@@ -51,10 +38,6 @@ struct Parts {
 template <class A>
 Parts carve_parts(const A& a, Arena& arena) {
   const Extents e = extents_of(a);
-  const auto product = [](int64_t x, int64_t y) {
-    int64_t p;
-    return __builtin_mul_overflow(x, y, &p) ? INT64_MAX : p;  // which the arena refuses
-  };
   const auto classes_if = [&](const tc_tensor& t) { return arena.take<float>(given(t) ? e.classes : 0); };
   const bool narrow = given(a.dweight) && a.dweight.dtype != TC_DTYPE_F32;
   return {.valid = arena.take<int64_t>(e.rows),
