@@ -2,6 +2,7 @@
 #include "traincore/core/dispatch.h"
 #include "traincore/cuda/row_launch.h"
 #include "traincore/cuda/softmax.cuh"
+#include "traincore/ops/linear_cross_entropy/cuda_plan.h"
 #include "traincore/ops/linear_cross_entropy/cuda_steps.cuh"
 
 namespace tc::ops::linear_cross_entropy {
@@ -9,22 +10,23 @@ namespace {
 
 using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabulary of GPU kernels
 
-// A row of logits with the bias, read wherever it is used.
+// A row of logits with the bias, read wherever it is used. Past the last class there are -inf, in scratch that nobody wrote.
 template <int kVec>
 struct BiasedRow {
   const float *x, *bias;
+  int classes;
   __device__ __forceinline__ Floats<kVec> operator()(int c, int = 0) const {
     auto values = Pack<float, kVec>::load(x + c).f32();
     if (bias) add_to(values, Pack<float, kVec>::load(bias + c).f32());
-    return values;
+    return floats<kVec>([&](int j) { return c + j < classes ? values[j] : -kInfinity; });
   }
   __device__ __forceinline__ Pack<float, kVec> pack(int c, int = 0) const {
     return Pack<float, kVec>::from((*this)(c));
   }
 };
 template <int kVec>
-__device__ __forceinline__ BiasedRow<kVec> row_of(const ChunkLogits& logits, int64_t i) {
-  return {logits.data + i * logits.line, logits.bias};
+__device__ __forceinline__ BiasedRow<kVec> row_of(const LossOptions& o, const ChunkLogits& logits, int64_t i) {
+  return {logits.data + i * logits.line, logits.bias, o.classes};
 }
 
 // Of a valid row.
@@ -58,16 +60,17 @@ __device__ __forceinline__ void store_losses(const LookArgs& a, int64_t r, float
   if (a.outputs.row_log_sum.data) *a.outputs.row_log_sum[r] = facts.log_sum;
 }
 
-// A block a row.
+// A block a row, whose last vector may be filled up with -inf.
 template <class Tile, bool kIsCapped>
 __global__ void __launch_bounds__(Tile::kMostThreads) look_kernel(const __grid_constant__ LookArgs a) {
   typename Tile::Group group;
   const LossOptions& o = a.options;
-  const Columns<Tile, float> columns(group, o.classes);
+  constexpr int kVec = Tile::template kVec<float>;
+  const Columns<Tile, float> columns(group, (o.classes + kVec - 1) / kVec * kVec);
   const double inverse = inverse_normalizer(o);
   const int64_t i = blockIdx.x, r = a.rows[i];
   if (r < 0) return;
-  const auto row = row_of<Tile::template kVec<float>>(a.logits, i);
+  const auto row = row_of<kVec>(o, a.logits, i);
   const SoftmaxStats stats = softmax_stats(group, columns, o.label_smoothing > 0, Logit<float, kIsCapped>(o), row);
   if (group.lane() != 0) return;
   const int64_t target = o.target[r];
@@ -76,7 +79,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads) look_kernel(const __grid_c
   const double dloss = (a.dloss.data ? double(*a.dloss[r]) : 1.0) * inverse;
   const RowFacts facts =
       facts_of(o, target, stats.max, is_empty ? none : logf(stats.sum), is_empty ? none : 1 / stats.sum, dloss);
-  const float x_target = row_of<1>(a.logits, i)(::max(facts.target, 0))[0];
+  const float x_target = row_of<1>(o, a.logits, i)(::max(facts.target, 0))[0];
   store_losses<kIsCapped>(a, r, x_target, stats, facts);
   a.facts[i] = facts;
 }
@@ -101,11 +104,10 @@ __global__ void __launch_bounds__(kRecallThreads) recall_kernel(const __grid_con
 }
 
 template <bool kIsCapped>
-__device__ __forceinline__ auto gradient_of(const LossOptions& o, const RowFacts& facts, float inverse_sum,
-                                            float scale) {
+__device__ __forceinline__ auto gradient_of(const LossOptions& o, const RowFacts& facts, float inverse_sum) {
   const Logit<float, kIsCapped> logit(o);
   return LossGradient(o, logit, ExpOfLogit<float>{logit.gain, facts.max}, facts.weight, facts.max, facts.log_sum,
-                      inverse_sum, facts.dloss * scale);
+                      inverse_sum, facts.dloss);
 }
 
 constexpr int kScaleThreads = 1024;
@@ -116,7 +118,7 @@ __global__ void __launch_bounds__(kScaleThreads)
   constexpr int kLargest = 14;  // exponent: half of what f16 holds
   float bound = 0;
   for (int64_t i = threadIdx.x; i < rows.size && rows[i] >= 0; i += kScaleThreads) {
-    const float of_row = gradient_of<false>(o, facts[i], 1, 1).bound();
+    const float of_row = gradient_of<false>(o, facts[i], 1).bound();
     if (of_row < kInfinity) bound = fmaxf(bound, of_row);  // a row that is not finite stays what it is
   }
   Block block;
@@ -144,7 +146,6 @@ struct GradientArgs {
 // The parts of dx in turn: each is what those before it left, rounded.
 template <class T>
 __device__ __forceinline__ void store_parts(const GradientArgs& a, int64_t i, int c, Floats<kGradientVec> rest) {
-  constexpr int kMostParts = 3;
   T* const parts = static_cast<T*>(a.outputs.parts);
 #pragma unroll
   for (int part = 0; part < kMostParts; ++part) {
@@ -165,9 +166,9 @@ __global__ void __launch_bounds__(kGradientThreads) gradient_kernel(const __grid
   const int first = int(blockIdx.x % a.pieces) * kPiece + int(threadIdx.x) * kGradientVec;
   const bool is_there = a.rows[i] >= 0;
   const RowFacts facts = is_there ? a.facts[i] : RowFacts{};
-  const float scale = a.scale ? a.scale->scale : 1.0f, inverse = a.scale ? a.scale->inverse : 1.0f;
-  const auto gradient = gradient_of<kIsCapped>(o, facts, facts.inverse_sum, scale);
-  const auto row = row_of<kGradientVec>(a.logits, i);
+  const float scale = a.scale ? a.scale->scale : 1.0f;
+  const auto gradient = gradient_of<kIsCapped>(o, facts, facts.inverse_sum);
+  const auto row = row_of<kGradientVec>(o, a.logits, i);
 #pragma unroll 2
   for (int v = 0; v < kGradientVectors; ++v) {
     const int c = first + v * kGradientThreads * kGradientVec;
@@ -179,11 +180,8 @@ __global__ void __launch_bounds__(kGradientThreads) gradient_kernel(const __grid
       if (facts.target >= c && facts.target < c + kGradientVec)
         dx = floats<kGradientVec>([&](int j) { return c + j == facts.target ? gradient.of_target(x[j]) : dx[j]; });
     }
-    if (a.outputs.in_place)
-      Pack<float, kGradientVec>::from(floats<kGradientVec>([&](int j) {
-        return dx[j] * inverse;
-      })).store(a.logits.data + i * a.logits.line + c);
-    if constexpr (sizeof(T) == 2) store_parts<T>(a, i, c, dx);
+    if (a.outputs.in_place) Pack<float, kGradientVec>::from(dx).store(a.logits.data + i * a.logits.line + c);
+    if constexpr (sizeof(T) == 2) store_parts<T>(a, i, c, floats<kGradientVec>([&](int j) { return dx[j] * scale; }));
   }
 }
 
@@ -194,7 +192,9 @@ void look_at_logits(const LossOptions& options, const ChunkRows& rows, const Chu
   constexpr int kWideRow = 4096;
   const LookArgs args{options, rows, logits, dloss, outputs, facts};
   const Grid grid{rows.size, options.classes >= kWideRow ? 512 : 128};
-  with_value<false, true>("vectors", options.classes % 4 == 0, [&]<bool kIsWide>() {
+  // What fills up a vector must not change the sum of u, nor be brought back by the soft cap.
+  const bool may_fill = options.softcap == 0 && options.label_smoothing == 0;
+  with_value<false, true>("vectors", may_fill || options.classes % 4 == 0, [&]<bool kIsWide>() {
     with_value<false, true>("softcap", options.softcap > 0, [&]<bool kIsCapped>() {
       launch<look_kernel<RowTile<Block, kIsWide, 0>, kIsCapped>>("linear_cross_entropy_look", grid, exec, args);
     });
