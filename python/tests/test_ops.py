@@ -198,6 +198,12 @@ def refusals():
         (ValueError, "eps is 0", lambda: ops.rmsnorm_forward(x=x)),
         (ValueError, "eps", lambda: ops.rmsnorm_forward(x=x, eps=float("nan"))),
         (TypeError, "eps is 'small'", lambda: ops.rmsnorm_forward(x=x, eps="small")),
+        (TypeError, r"eps is array.*expected a number", lambda: ops.rmsnorm_forward(x=x, eps=x[0])),
+        (
+            TypeError,
+            "accumulate is 0.5, expected True or False",
+            lambda: ops.embedding_backward(dy=x, ids=np.array([0]), accumulate=0.5),
+        ),
         (TypeError, "rounding is 1", lambda: ops.rmsnorm_forward(x=x, eps=1e-6, rounding=1)),
         (ValueError, "rounding is 'never'", lambda: ops.rmsnorm_forward(x=x, eps=1e-6, rounding="never")),
         (TypeError, "kind", lambda: ops.activation_forward(gate=x)),
@@ -230,6 +236,14 @@ def test_refusals_name_the_argument_and_write_nothing(index):
     kind, sentence, call = refusals()[index]
     with pytest.raises(kind, match=sentence):
         call()
+
+
+def test_flags_may_be_bools_of_numpy():
+    dy, ids = np.ones((2, 3), np.float32), np.array([1, 1])
+    for accumulate, want in ((np.True_, [1, 3]), (np.False_, [0, 2])):
+        dweight = np.ones((2, 3), np.float32)
+        tc.ops.embedding_backward(dy=dy, ids=ids, dweight=dweight, accumulate=accumulate)
+        assert dweight[:, 0].tolist() == want
 
 
 def test_a_refused_call_leaves_its_output_alone():

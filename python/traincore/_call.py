@@ -57,8 +57,8 @@ class Arguments:
         self.scalars = self._encode(scalars)
         try:
             packed = pass_.layout.pack(pass_.args_size, *self.scalars)
-        except struct.error:
-            packed = self._find_wrong_scalar()
+        except Exception:  # of struct, or of the value's own conversion
+            packed = self._pack_flags()
         self.memory = pass_.args_type.from_buffer_copy(packed)
         self.first = None  # name and value of the first array
         self.capsules: list = []  # of plain NumPy and torch arrays, with their places and names
@@ -82,16 +82,22 @@ class Arguments:
         kind = ValueError if isinstance(value, str) else TypeError
         raise kind(f"{self.pass_.name}: {name} is {value!r}, expected one of {', '.join(map(repr, names))}")
 
-    def _find_wrong_scalar(self):
+    def _pack_flags(self) -> bytes:
+        """The scalars with NumPy's bools as Python's, which alone pack; the one that packs neither way is named."""
+        fields = self.pass_.scalars
+        self.scalars = tuple(
+            bool(value) if field.role == "flag" and isinstance(value, np.bool_) else value
+            for field, value in zip(fields, self.scalars)
+        )
         wanted = {"d": "a number", "q": "an integer of 64 bits", "i": "True or False"}
-        for field, value in zip(self.pass_.scalars, self.scalars):
+        for field, value in zip(fields, self.scalars):
             code = FORMATS[field.role]
             try:
                 struct.pack(code, value)
-            except struct.error:
+            except Exception:
                 kind = ValueError if isinstance(value, int) else TypeError
                 raise kind(f"{self.pass_.name}: {field.name} is {value!r}, expected {wanted[code]}") from None
-        raise AssertionError("every scalar packs by itself")
+        return self.pass_.layout.pack(self.pass_.args_size, *self.scalars)
 
     def put(self, field: Field, value) -> None:
         if field.is_list:
