@@ -1,5 +1,6 @@
 #include "traincore/cuda/column_sums.h"
 
+#include "traincore/core/dispatch.h"
 #include "traincore/cuda/launch.h"
 #include "traincore/cuda/overlap.cuh"
 #include "traincore/cuda/vec.cuh"
@@ -8,7 +9,6 @@ namespace tc::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kAtOnce = 8;  // slabs that a thread waits for together
 
 struct Sum {
   const float* slabs;
@@ -26,15 +26,15 @@ template <int kParts, int kWide>
 __device__ __forceinline__ Floats<kWide> sum_of_part(const Args& a, const float* slabs, int part) {
   const auto zero = floats<kWide>([](int) { return 0.0f; });
   auto total = zero;
-  for (int64_t first = part; first < a.slabs; first += kParts * kAtOnce) {
-    Floats<kWide> x[kAtOnce];
+  for (int64_t first = part; first < a.slabs; first += kParts * kSlabsAtOnce) {
+    Floats<kWide> x[kSlabsAtOnce];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
+    for (int i = 0; i < kSlabsAtOnce; ++i) {
       const int64_t s = first + i * kParts;
       x[i] = s < a.slabs ? Pack<float, kWide>::load(slabs + s * a.cols).f32() : zero;
     }
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) add_to(total, x[i]);
+    for (int i = 0; i < kSlabsAtOnce; ++i) add_to(total, x[i]);
   }
   return total;
 }
@@ -72,18 +72,16 @@ void sum_columns(std::initializer_list<ColumnSum> sums, int64_t slabs, int64_t c
   int count = 0;
   for (const ColumnSum& s : sums)
     if (s.slabs) args.sums[count++] = {s.slabs, s.out->data, s.out->dtype};
-  const auto with_width = [&]<int kParts, int kWide>() {
-    args.tiles = (cols * kParts + kThreads * kWide - 1) / (kThreads * kWide);
-    launch<column_sums_kernel<kParts, kWide>>(
-        "column_sums", {.blocks = count * args.tiles, .threads = kThreads, .overlaps = true}, exec, args);
-  };
-  const auto with_parts = [&]<int kParts>() {
-    if (cols % 4 == 0) return with_width.template operator()<kParts, 4>();
-    with_width.template operator()<kParts, 1>();
-  };
-  if (slabs <= kAtOnce) return with_parts.template operator()<1>();
-  if (slabs <= 9 * kAtOnce) return with_parts.template operator()<16>();
-  with_parts.template operator()<64>();
+  int32_t parts = 0;
+  for (const ColumnSumKernel& k : kColumnSumKernels)
+    if (!parts && slabs <= k.most_slabs) parts = k.parts;
+  with_value<1, 16, 64>("parts", parts, [&]<int kParts>() {
+    with_value<1, 4>("wide", cols % 4 == 0 ? 4 : 1, [&]<int kWide>() {
+      args.tiles = (cols * kParts + kThreads * kWide - 1) / (kThreads * kWide);
+      launch<column_sums_kernel<kParts, kWide>>(
+          "column_sums", {.blocks = count * args.tiles, .threads = kThreads, .overlaps = true}, exec, args);
+    });
+  });
 }
 
 }  // namespace tc::cuda

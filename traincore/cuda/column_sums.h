@@ -1,10 +1,21 @@
 // The second stage of every sum over rows: slabs of partial sums, added in order into a parameter gradient.
 #pragma once
+#include <cstdint>
 #include <initializer_list>
 
 #include "traincore/core/types.h"
 
 namespace tc::cuda {
+
+// Slabs that a thread waits for together.
+inline constexpr int kSlabsAtOnce = 8;
+// The threads that share a column: the first kernel that takes so many slabs serves them. One thread waits once; sixteen
+// leave blocks wide for the 66 slabs of clusters of two; sixty-four are for those of a block or more on every SM.
+struct ColumnSumKernel {
+  int64_t most_slabs;
+  int32_t parts;
+};
+inline constexpr ColumnSumKernel kColumnSumKernels[] = {{kSlabsAtOnce, 1}, {72, 16}, {INT64_MAX, 64}};
 
 // out[c] (+)= sum over s of slabs[s * cols + c]. A NULL slabs is skipped: that gradient was not asked for.
 struct ColumnSum {
