@@ -20,6 +20,8 @@ struct Shares {
   __device__ __forceinline__ void sum(float (&x)[K]) const {
     reduce_lanes<Add, 32>(x, 0xffffffffu);
   }
+  // Of the share that there always is.
+  __device__ __forceinline__ float first(float x) const { return __shfl_sync(0xffffffffu, x, 0); }
   // Of shares alone or of any that lanes without one repeat.
   __device__ __forceinline__ float max(float x) const { return over_lanes<Max, 32>(x, 0xffffffffu); }
 };
@@ -79,10 +81,12 @@ class AllReduce<Block, kValues, Merge> {
         blocks_(group.blocks()),
         rank_(group.rank()),
         of_warps_(static_cast<uint64_t*>(slots)),
-        of_blocks_(of_warps_ + 2 * kValues * warps_) {
+        of_blocks_(of_warps_ + 2 * kValues * warps_),
+        told_(uint32_t(__cvta_generic_to_shared(of_blocks_ + 2 * kValues * blocks_))) {
     const int count = 2 * kValues * (warps_ + (blocks_ > 1 ? blocks_ : 0));
     for (int i = int(threadIdx.x); i < count; i += int(blockDim.x)) of_warps_[i] = 0;
 #if __CUDA_ARCH__ >= 900
+    if (blocks_ > 1 && threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(told_), "r"(warps_));
     cooperative_groups::this_cluster().sync();  // the others' memory is there, and theirs is empty
 #else
     __syncthreads();
@@ -96,7 +100,11 @@ class AllReduce<Block, kValues, Merge> {
         asm volatile("st.volatile.shared.u64 [%0], %1;" ::"r"(slot), "l"(value) : "memory");
       });
 #if __CUDA_ARCH__ >= 900
-    if (blocks_ > 1) tell_blocks(warp, in_warp);
+    if (blocks_ > 1) {
+      if (in_warp == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(told_) : "memory");
+      if (warp == leader_) tell_blocks(in_warp);
+      leader_ = leader_ + 1 < warps_ ? leader_ + 1 : 0;
+    }
     __syncwarp();
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
@@ -126,13 +134,17 @@ class AllReduce<Block, kValues, Merge> {
   }
 #if __CUDA_ARCH__ >= 900
   // The leader, another warp every turn, waits for the warps of the block, and alone does.
-  __device__ __forceinline__ void tell_blocks(int warp, int in_warp) {
-    const int threads = int(blockDim.x);
-    if (warp != int(turn_ % unsigned(warps_))) {
-      asm volatile("barrier.arrive.aligned 1, %0;" ::"r"(threads) : "memory");
-      return;
-    }
-    asm volatile("barrier.sync.aligned 1, %0;" ::"r"(threads) : "memory");
+  __device__ __forceinline__ void tell_blocks(int in_warp) {
+    uint32_t all_told;
+    do {
+      asm volatile(
+          "{\n\t.reg .pred told;\n\t"
+          "mbarrier.try_wait.parity.shared.b64 told, [%1], %2;\n\t"
+          "selp.u32 %0, 1, 0, told;\n\t}"
+          : "=r"(all_told)
+          : "r"(told_), "r"(~turn_ & 1)
+          : "memory");
+    } while (!__all_sync(0xffffffffu, all_told));
     const RowValues<kValues> block = merge_(read(of_warps_, warps_));
     if (in_warp < blocks_)
       write(of_blocks_, blocks_, rank_, block, [in_warp](uint32_t slot, uint64_t value) {
@@ -160,7 +172,9 @@ class AllReduce<Block, kValues, Merge> {
   Merge merge_;
   int warps_, blocks_, rank_;
   uint64_t *of_warps_, *of_blocks_;
+  uint32_t told_;  // a barrier in shared memory at which a block's warps arrive
   uint32_t turn_ = 0;
+  int leader_ = 0;
   RowValues<kValues> merged_;
 };
 

@@ -4,8 +4,10 @@
 
 #include <array>
 #include <atomic>
+#include <exception>
 #include <mutex>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "traincore/core/fail.h"
@@ -36,16 +38,35 @@ DeviceInfo look(int index) {
   return info;
 }
 
-// On the current device. A kernel that is loaded lazily would be loaded behind whatever runs on the GPU.
-void load_kernels() {
-  for (const void* kernel : kernels()) {
-    cudaFuncAttributes attributes;
-    const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
-    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
-      cudaGetLastError();  // launch() says so, for the kernels that are asked for
-    else
-      require_ok(error, "cudaFuncGetAttributes");
-  }
+void load_kernel(const void* kernel) {
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
+    cudaGetLastError();  // launch() says so, for the kernels that are asked for
+  else
+    require_ok(error, "cudaFuncGetAttributes");
+}
+
+// On a device. A kernel that is loaded lazily would be loaded behind whatever runs on the GPU. Some threads side by side
+// take a fifth less time than one; those of one module follow each other, so that each loads its own.
+void load_kernels(int device) {
+  constexpr size_t kThreads = 4;
+  const std::vector<const void*>& all = kernels();
+  std::array<std::exception_ptr, kThreads> failures;
+  const auto load_part = [&](size_t part) {
+    try {
+      require_ok(cudaSetDevice(device), "cudaSetDevice");
+      for (size_t i = all.size() * part / kThreads; i < all.size() * (part + 1) / kThreads; ++i) load_kernel(all[i]);
+    } catch (...) {
+      failures[part] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> others;
+  for (size_t part = 1; part < kThreads; ++part) others.emplace_back(load_part, part);
+  load_part(0);
+  for (std::thread& other : others) other.join();
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
 }
 
 struct Devices {
@@ -63,7 +84,7 @@ void load_once(int index) {
   if (d.loaded[static_cast<size_t>(index)].load(std::memory_order_acquire)) return;
   const std::lock_guard lock(d.mutex);
   if (d.loaded[static_cast<size_t>(index)].load(std::memory_order_relaxed)) return;
-  load_kernels();
+  load_kernels(index);
   d.loaded[static_cast<size_t>(index)].store(true, std::memory_order_release);
 }
 

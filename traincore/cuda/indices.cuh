@@ -23,26 +23,4 @@ class AnyIndices {
   bool is_wide_;
 };
 
-// The numbers of rows first, first + stride, ... in turn, for a whole warp. Every lane has one of the next 32, so that
-// nobody waits for memory in the other 31 turns.
-class IndicesInTurn {
- public:
-  __device__ __forceinline__ IndicesInTurn(const AnyIndices& indices, int64_t first, int64_t stride)
-      : indices_(indices), row_(first + int(threadIdx.x) % 32 * stride), stride_(stride) {}
-  // Of a row that there is.
-  __device__ __forceinline__ int64_t next() {
-    const int lane = turn_++ % 32;
-    if (lane == 0) {
-      mine_ = row_ < indices_.count() ? indices_[row_] : 0;
-      row_ += 32 * stride_;
-    }
-    return __shfl_sync(0xffffffffu, mine_, lane);
-  }
-
- private:
-  const AnyIndices& indices_;
-  int64_t row_, stride_, mine_ = 0;
-  int turn_ = 0;
-};
-
 }  // namespace tc::cuda

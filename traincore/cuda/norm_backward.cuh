@@ -20,20 +20,26 @@ struct NormBackwardArgs {
 // What one row's numbers are about: (v - mean) rstd, and its gradient.
 template <class Norm>
 struct NormRow {
+  template <class T>
+  static constexpr bool kInOneStep = Norm::kCentred && sizeof(T) < sizeof(float);
   float mean, rstd;
   template <class T>
   static __device__ __forceinline__ NormRow of(const NormBackwardArgs<T>& a, int64_t r) {
     return {Norm::kCentred ? *a.mean[r] : 0.0f, *a.rstd[r]};
   }
   __device__ __forceinline__ float centred(float v) const { return Norm::kCentred ? v - mean : v; }
-  // From sums over the row to the two means of dx: of gw c (times rstd^2), and of gw.
-  __device__ __forceinline__ void to_means(float (&sums)[2], int cols) const {
-    sums[0] = rstd * rstd * (sums[0] / float(cols));
-    sums[1] /= float(cols);
+  // From sums over the row to what dx() takes off; `share` is 1 / cols. Of 16 bits v is not centred: what that loses where
+  // the row lies far from 0, its elements have lost before.
+  template <class T>
+  __device__ __forceinline__ void to_means(float (&sums)[2], float share) const {
+    sums[0] = rstd * rstd * (sums[0] * share);
+    sums[1] *= share;
+    if constexpr (kInOneStep<T>) sums[1] = fmaf(-mean, sums[0], sums[1]);
   }
+  template <class T>
   __device__ __forceinline__ float dx(float g, float w, float v, const float (&means)[2]) const {
     const float centred_gw = Norm::kCentred ? fmaf(g, w, -means[1]) : g * w;
-    return rstd * fmaf(centred(v), -means[0], centred_gw);
+    return rstd * fmaf(kInOneStep<T> ? v : centred(v), -means[0], centred_gw);
   }
 };
 
@@ -74,7 +80,7 @@ template <class Norm, class Tile, class T>
 __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile::kMostThreads)
     norm_slab_kernel(const NormBackwardArgs<T> a) {
   constexpr int kVec = Tile::template kVec<T>, kX = 1, kResidual = 2, kMore = 2 + Norm::kHasResidual;
-  constexpr bool kMayHaveMore = Tile::kVectors == 2;  // kSlabKernels give four vectors to two tensors alone
+  constexpr bool kMayHaveMore = Tile::kTensors > kMore;
   let_next_begin();
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.dy.cols);
@@ -83,9 +89,13 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
   const NormGain<Tile, T, Tile::kSharesGain> gain(columns, a.gain, ahead.end());
   AllReduce<typename Tile::Group, 1 + Norm::kCentred, AddUp<1 + Norm::kCentred>> dots(group, gain.end(), {});
   RowSums<Tile, T> dweight, dbias;
-  const int64_t stride = group.row_stride();
-  const auto row_of = [&](int64_t r) { return r < a.dy.count ? NormRow<Norm>::of(a, r) : NormRow<Norm>{}; };
-  NormRow<Norm> looked_at, next = row_of(group.first_row());
+  const Turns turns(group, a.dy.count, a.dy, a.x, a.residual, a.dresidual_out, a.dx);
+  const RowsInTurn<const T> dy(a.dy, turns), x(a.x, turns), residual(a.residual, turns), more(a.dresidual_out, turns);
+  const RowsInTurn<T> to(a.dx, turns);
+  ValuesInTurn row_of(group, turns, [&](int64_t r) { return NormRow<Norm>::of(a, r); });
+  const bool has_dx = a.dx.data != nullptr;
+  const float share = 1.0f / float(columns.cols);
+  NormRow<Norm> looked_at;
   const auto v = [&](int stage, int i) {
     auto value = ahead(stage, kX, i);
     if constexpr (Norm::kHasResidual) add_to(value, ahead(stage, kResidual, i));
@@ -97,16 +107,15 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
     float means[2];
   };
   for_rows_ahead(
-      group, columns, a.dy.count, ahead, dots,
-      [&](int64_t r) {
-        RowSources<T, kMore + kMayHaveMore> from{{a.dy[r], a.x[r]}};
-        if constexpr (Norm::kHasResidual) from.at[kResidual] = a.residual[r];
-        if constexpr (kMayHaveMore) from.at[kMore] = has_more ? a.dresidual_out[r] : nullptr;
+      turns, columns, ahead, dots,
+      [&](int turn) {
+        RowSources<T, kMore + kMayHaveMore> from{{sure(dy[turn]), sure(x[turn])}};
+        if constexpr (Norm::kHasResidual) from.at[kResidual] = sure(residual[turn]);
+        if constexpr (kMayHaveMore) from.at[kMore] = has_more ? sure(more[turn]) : nullptr;
         return from;
       },
-      [&](int64_t r, int stage) {
-        looked_at = next;
-        next = row_of(r + stride);
+      [&](int turn, int stage) {
+        looked_at = row_of[turn];
         float sums[2] = {0, 0};
         columns.all([&](int, int i) {
           add_vector(looked_at, i, ahead(stage, 0, i), gain(i), v(stage, i), sums, dweight, dbias);
@@ -122,15 +131,16 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
         const auto& sums = dots();
 #pragma unroll
         for (int k = 0; k < 1 + Norm::kCentred; ++k) known.means[k] = sums.at[k];
-        known.row.to_means(known.means, columns.cols);
+        known.row.template to_means<T>(known.means, share);
         return known;
       },
-      [&](int64_t r, int stage, const Known& known) {
-        if (!a.dx.data) return;
-        T* const dx = a.dx[r];
+      [&](int turn, int stage, const Known& known) {
+        if (!has_dx) return;
+        T* const dx = to[turn];
         columns.all([&](int c, int i) {
           const auto g = ahead(stage, 0, i), w = gain(i), value = v(stage, i);
-          auto gradient = floats<kVec>([&](int j) { return known.row.dx(g[j], w[j], value[j], known.means); });
+          auto gradient =
+              floats<kVec>([&](int j) { return known.row.template dx<T>(g[j], w[j], value[j], known.means); });
           if (has_more) add_to(gradient, ahead(stage, kMore, i));
           if (c < columns.cols) store<Tile>(dx, c, gradient);
         });
@@ -163,11 +173,11 @@ __global__ void __launch_bounds__(Tile::kMostThreads) norm_dx_kernel(const NormB
       group.template reduce<Add>(sums);
     else
       sums[0] = sum(group, sums[0]);
-    row.to_means(sums, columns.cols);
+    row.template to_means<T>(sums, 1.0f / float(columns.cols));
     T* const dx = a.dx[r];
     columns.each([&](int c, int i) {
       const auto g = dy(c, i), value = v(c, i), w = a.gain.template load<kVec>(c);
-      auto gradient = floats<kVec>([&](int j) { return row.dx(g[j], w[j], value[j], sums); });
+      auto gradient = floats<kVec>([&](int j) { return row.template dx<T>(g[j], w[j], value[j], sums); });
       if (dresidual_out) add_to(gradient, Pack<T, kVec>::load(dresidual_out + c).f32());
       store<Tile>(dx, c, gradient);
     });

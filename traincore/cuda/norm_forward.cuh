@@ -33,9 +33,33 @@ struct Moments {
 template <class Norm>
 using NormFacts = RowValues<Norm::kCentred ? 4 : 1>;
 
-// Of this warp's part. Centred rows are looked at about the mean of some of it: of its first vectors, where threads keep
-// few of them. That is as good as the mean of all, since they then are no small part: what lies apart from them makes the
-// variance large.
+// A value near the mean of this warp's part, to sum about: the mean of its first vector, where that and the rest are few
+// elements of 16 bits; of the threads' first ones, where they keep few, or of all. What lies apart from it makes the variance
+// large, and so hides what the sums have lost: the more of the part it is the mean of, the better.
+template <class Tile, class T, class V>
+__device__ __forceinline__ float near_of(const typename Tile::Group& group, const Columns<Tile, T>& columns,
+                                         const V& v) {
+  constexpr int kVec = Tile::template kVec<T>;
+  float first[1] = {0};
+  columns.each([&](int c, int i) {
+    if (Tile::kVectors > 0 && i > 0) return;
+    auto value = v(c, i);
+#pragma unroll
+    for (int half = kVec / 2; half > 0; half /= 2)
+#pragma unroll
+      for (int j = 0; j < half; ++j) value[j] += value[j + half];
+    first[0] += value[0];
+  });
+  if constexpr (Tile::kVectors > 0 && sizeof(T) < sizeof(float)) {
+    return group.from_lane(first[0] * (1.0f / kVec), 0);
+  } else {
+    group.template reduce_in_warp<Add>(first);
+    const int count = columns.first_in_warp();
+    return count > 0 ? __fdividef(first[0], float(count)) : 0;
+  }
+}
+
+// Of this warp's part.
 template <class Norm, class Tile, class T, class V>
 __device__ __forceinline__ NormFacts<Norm> facts_of(const typename Tile::Group& group, const Columns<Tile, T>& columns,
                                                     const V& v) {
@@ -50,16 +74,7 @@ __device__ __forceinline__ NormFacts<Norm> facts_of(const typename Tile::Group& 
     group.template reduce_in_warp<Add>(squares);
     return {{squares[0]}};
   } else {
-    float first[2] = {0, 0};  // the sum, and of how many
-    columns.each([&](int c, int i) {
-      if (Tile::kVectors > 0 && i > 0) return;
-      const auto value = v(c, i);
-      first[1] += kVec;
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) first[0] += value[j];
-    });
-    group.template reduce_in_warp<Add>(first);
-    const float near = first[1] > 0 ? first[0] / first[1] : 0;
+    const float near = near_of(group, columns, v);
     float sums[2] = {0, 0};  // of v - near, of its square
     columns.each([&](int c, int i) {
       const auto value = v(c, i);
@@ -71,12 +86,12 @@ __device__ __forceinline__ NormFacts<Norm> facts_of(const typename Tile::Group& 
       }
     });
     group.template reduce_in_warp<Add>(sums);
-    const float count = Tile::kVectors > 0 ? float(columns.count_in_warp()) : first[1];
-    return {{near, sums[0], sums[1], count}};
+    return {{near, sums[0], sums[1], float(columns.count_in_warp())}};
   }
 }
 
-template <class Norm>
+// Parts are brought together about where the mean of the first lies or, of f32, about where that of all does.
+template <class Norm, class T>
 struct MergeFacts {
   __device__ __forceinline__ NormFacts<Norm> operator()(const Shares<Norm::kCentred ? 4 : 1>& parts) const {
     if constexpr (!Norm::kCentred) {
@@ -84,17 +99,20 @@ struct MergeFacts {
     } else {
       const float* const part = parts.mine.at;
       const float n = parts.is_there ? part[3] : 0.0f;
-      float first[2] = {n > 0 ? n * part[0] : 0.0f, n};
-      parts.sum(first);
-      const float near = first[0] / first[1];
-      float sums[2] = {0, 0};
+      float near = parts.first(part[0]);
+      if constexpr (sizeof(T) == sizeof(float)) {
+        float apart[2] = {n > 0 ? n * (part[0] - near) : 0.0f, n};
+        parts.sum(apart);
+        near += apart[0] / apart[1];
+      }
+      float sums[3] = {0, 0, n};
       if (n > 0) {
         const float apart = part[0] - near, all_apart = n * apart;
         sums[0] = part[1] + all_apart;
         sums[1] = fmaf(apart, fmaf(2.0f, part[1], all_apart), part[2]);
       }
       parts.sum(sums);
-      return {{near, sums[0], sums[1], first[1]}};
+      return {{near, sums[0], sums[1], sums[2]}};
     }
   }
 };
@@ -113,7 +131,7 @@ __device__ __forceinline__ Moments moments_of(const NormFacts<Norm>& row, int co
 template <class Norm, class Tile, class T, class V>
 __device__ __forceinline__ Moments moments_of(typename Tile::Group& group, const Columns<Tile, T>& columns, float eps,
                                               const V& v) {
-  const auto row = merged(group, facts_of<Norm>(group, columns, v), MergeFacts<Norm>{});
+  const auto row = merged(group, facts_of<Norm>(group, columns, v), MergeFacts<Norm, T>{});
   return moments_of<Norm>(row, columns.cols, eps);
 }
 
@@ -179,11 +197,9 @@ __device__ __forceinline__ void visit_affine(const NormForwardArgs<T>& a, F&& f)
 
 // gain(c, i) and bias.scaled(y, gain, c, i) are of the vector at column c, this thread's i-th.
 template <class Norm, class Tile, class T, class V, class G, class B>
-__device__ __forceinline__ void write_row(const NormForwardArgs<T>& a, const Columns<Tile, T>& columns, int64_t r,
-                                          const Moments& m, const V& v, const G& gain, const B& bias) {
+__device__ __forceinline__ void write_row(const NormForwardArgs<T>& a, const Columns<Tile, T>& columns, int64_t r, T* y,
+                                          T* residual_out, const Moments& m, const V& v, const G& gain, const B& bias) {
   constexpr int kVec = Tile::template kVec<T>;
-  T* const y = a.y[r];
-  T* const residual_out = a.residual_out.data ? a.residual_out[r] : nullptr;
   if constexpr (!Norm::kHasResidual)  // rare, and no business of the loop below
     if (residual_out) columns.each([&](int c, int i) { store<Tile>(residual_out, c, v(c, i)); });
   columns.each([&](int c, int i) {
@@ -214,8 +230,10 @@ __global__ void __launch_bounds__(Tile::kMostThreads, (Norm::kHasResidual ? 512 
         return sum(c, i);
     };
     const Moments moments = moments_of<Norm>(group, columns, a.eps, v);
-    visit_affine<Norm, Tile::template kVec<T>>(
-        a, [&](const auto& gain, const auto& bias) { write_row<Norm>(a, columns, r, moments, v, gain, bias); });
+    T* const residual_out = a.residual_out.data ? a.residual_out[r] : nullptr;
+    visit_affine<Norm, Tile::template kVec<T>>(a, [&](const auto& gain, const auto& bias) {
+      write_row<Norm>(a, columns, r, a.y[r], residual_out, moments, v, gain, bias);
+    });
     if constexpr (Tile::kVectors == 8) break;  // there is no tensor of more such rows than a grid has blocks
   }
 }
@@ -227,7 +245,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kern
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.x.cols);
   RowsAhead<Tile, T, kStages, kTensors> ahead(columns, 0);
-  AllReduce<typename Tile::Group, Norm::kCentred ? 4 : 1, MergeFacts<Norm>> facts(group, ahead.end(), {});
+  AllReduce<typename Tile::Group, Norm::kCentred ? 4 : 1, MergeFacts<Norm, T>> facts(group, ahead.end(), {});
   const NormGain<Tile, T, false> gain(columns, a.gain, nullptr);
   // Centred rows are read twice for what is known about them, and so from registers.
   const auto tensor_at = [&](int stage, int t) {
@@ -244,26 +262,30 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kern
       return value;
     };
   };
-  const auto turns = [&](const auto& bias) {
+  const Turns turns(group, a.x.count, a.x, a.residual, a.y, a.residual_out);
+  const RowsInTurn<const T> x(a.x, turns), residual(a.residual, turns);
+  const RowsInTurn<T> y(a.y, turns), residual_out(a.residual_out, turns);
+  const bool has_residual_out = a.residual_out.data != nullptr;
+  const auto all_rows = [&](const auto& bias) {
     for_rows_ahead(
-        group, columns, a.x.count, ahead, facts,
-        [&](int64_t r) {
-          if constexpr (Norm::kHasResidual)
-            return RowSources<T, 2>{{a.x[r], a.residual[r]}};
-          else
-            return RowSources<T, 1>{{a.x[r]}};
+        turns, columns, ahead, facts,
+        [&](int turn) {
+          RowSources<T, kTensors> from{{sure(x[turn])}};
+          if constexpr (Norm::kHasResidual) from.at[1] = sure(residual[turn]);
+          return from;
         },
-        [&](int64_t, int stage) { return facts_of<Norm>(group, columns, row_at(stage)); },
+        [&](int, int stage) { return facts_of<Norm>(group, columns, row_at(stage)); },
         [&](const auto& row) { return moments_of<Norm>(row(), columns.cols, a.eps); },
-        [&](int64_t r, int stage, const Moments& m) {
+        [&](int turn, int stage, const Moments& m) {
           write_row<Norm>(
-              a, columns, r, m, row_at(stage), [&](int, int i) { return gain(i); }, bias);
+              a, columns, turns.row(turn), y[turn], has_residual_out ? residual_out[turn] : nullptr, m, row_at(stage),
+              [&](int, int i) { return gain(i); }, bias);
         });
   };
   if constexpr (Norm::kCentred)
-    turns(HeldBias<Tile, T>(columns, a.bias));
+    all_rows(HeldBias<Tile, T>(columns, a.bias));
   else
-    turns(NoBias{});
+    all_rows(NoBias{});
 }
 
 }  // namespace tc::cuda

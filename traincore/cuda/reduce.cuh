@@ -43,6 +43,18 @@ __device__ __forceinline__ void reduce_lanes(float (&x)[K], uint32_t mask) {
   }
 }
 
+// Another lane's x, of `mask`'s lanes; kLanes of them count their lanes from 0. In words of 32 bits.
+template <int kLanes, class T>
+__device__ __forceinline__ T from_lane(uint32_t mask, const T& x, int lane) {
+  uint32_t words[sizeof(T) / 4];
+  memcpy(words, &x, sizeof(T));
+#pragma unroll
+  for (uint32_t& word : words) word = __shfl_sync(mask, word, lane, kLanes);
+  T y;
+  memcpy(&y, words, sizeof(T));
+  return y;
+}
+
 template <class Op, int kLanes>
 __device__ __forceinline__ float over_lanes(float x, uint32_t mask) {
   float value[1] = {x};
@@ -54,7 +66,7 @@ __device__ __forceinline__ float over_lanes(float x, uint32_t mask) {
 template <int kLanes_>
 class Lanes {
  public:
-  static constexpr int kLanes = kLanes_;
+  static constexpr int kLanes = kLanes_, kLanesInWarp = kLanes;
   static constexpr bool kIsBlock = false;
   __device__ __forceinline__ Lanes()
       : mask_(kLanes == 32 ? 0xffffffffu : ((1u << (kLanes & 31)) - 1) << (threadIdx.x % 32 / kLanes * kLanes)) {}
@@ -73,6 +85,11 @@ class Lanes {
   __device__ __forceinline__ void reduce_in_warp(float (&x)[K]) const {
     reduce_lanes<Op, kLanes>(x, mask_);
   }
+  // The x of the row's lane `lane`.
+  template <class T>
+  __device__ __forceinline__ T from_lane(const T& x, int lane) const {
+    return cuda::from_lane<kLanes>(mask_, x, lane);
+  }
 
  private:
   uint32_t mask_;
@@ -81,6 +98,7 @@ class Lanes {
 // A whole block shares a row. In kernels that take rows ahead a cluster of blocks may (sm_90), and only they know.
 class Block {
  public:
+  static constexpr int kLanesInWarp = 32;
   static constexpr bool kIsBlock = true;
   __device__ __forceinline__ Block() {
 #if __CUDA_ARCH__ >= 900
@@ -97,6 +115,11 @@ class Block {
   template <class Op, int K>
   __device__ __forceinline__ void reduce_in_warp(float (&x)[K]) const {
     reduce_lanes<Op, 32>(x, 0xffffffffu);
+  }
+  // The x of the warp's lane `lane`.
+  template <class T>
+  __device__ __forceinline__ T from_lane(const T& x, int lane) const {
+    return cuda::from_lane<32>(0xffffffffu, x, lane);
   }
 
   template <class Op, int K>

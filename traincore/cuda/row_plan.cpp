@@ -64,9 +64,10 @@ int64_t clusters_at_once(int32_t cluster) {
   }
 }
 
-// Two sets of slots: of the block's warps and, in a cluster, of its blocks.
+// Two sets of slots: of the block's warps and, in a cluster, of its blocks, which need a barrier too.
 int64_t told_bytes(int values, int32_t threads, int32_t cluster) {
-  return int64_t{2} * values * (threads / kWarp + (cluster > 1 ? cluster : 0)) * 8;
+  const int64_t blocks = cluster > 1 ? cluster : 0;
+  return (int64_t{2} * values * (threads / kWarp + blocks) + (cluster > 1)) * 8;
 }
 
 bool is_mixed(RowVariant v) { return v == RowVariant::mixed || v == RowVariant::mixed_scalar; }

@@ -5,6 +5,7 @@
 
 #include "traincore/cuda/all_reduce.cuh"
 #include "traincore/cuda/rows.cuh"
+#include "traincore/cuda/turns.cuh"
 
 namespace tc::cuda {
 
@@ -13,6 +14,12 @@ template <class T, int kMost>
 struct RowSources {
   const T* at[kMost];
 };
+// Of tensors that are there.
+template <class T>
+__device__ __forceinline__ const T* sure(const T* row) {
+  __builtin_assume(row != nullptr);
+  return row;
+}
 
 // kStages rows of kTensors tensors in shared memory. Every thread loads and reads only its own vectors, so no barrier is
 // needed; those of a warp lie side by side, because they are written there by lines.
@@ -72,37 +79,36 @@ class RowsAhead {
   uint4* mine_;
 };
 
-// The group's rows in turn. sources(r): where row r lies. look(r, stage): what this warp knows about it. merge(known):
-// what all warps know, for write(r, stage, merged). Row r + 1 is looked at before row r is written.
+// The group's rows in turn. sources(turn): where its row lies. look(turn, stage): what this warp knows about it.
+// merge(known): what all warps know, for write(turn, stage, merged). The next row is looked at before one is written.
 template <class Tile, class T, int kStages, int kTensors, class AllReduce, class Sources, class Look, class Merge,
           class Write>
-__device__ __forceinline__ void for_rows_ahead(const typename Tile::Group& group, const Columns<Tile, T>& columns,
-                                               int64_t count, RowsAhead<Tile, T, kStages, kTensors>& ahead,
-                                               AllReduce& known, Sources&& sources, Look&& look, Merge&& merge,
-                                               Write&& write) {
+__device__ __forceinline__ void for_rows_ahead(const Turns& turns, const Columns<Tile, T>& columns,
+                                               RowsAhead<Tile, T, kStages, kTensors>& ahead, AllReduce& known,
+                                               Sources&& sources, Look&& look, Merge&& merge, Write&& write) {
   static_assert(kStages >= 2);
-  const int64_t first = group.first_row(), stride = group.row_stride();
-  const auto fetch = [&](int64_t r, int stage) {
-    if (r < count) ahead.load(columns, stage, sources(r));
+  const auto fetch = [&](int turn, int stage) {
+    if (turn < turns.count) ahead.load(columns, stage, sources(turn));
     __pipeline_commit();
   };
 #pragma unroll 1
-  for (int s = 0; s < kStages; ++s) fetch(first + s * stride, s);
-  if (first >= count) return;
+  for (int s = 0; s < kStages; ++s) fetch(s, s);
+  if (turns.count == 0) return;
   __pipeline_wait_prior(kStages - 1);
-  known.put(look(first, 0));
+  known.put(look(0, 0));
   known.take();
   auto merged = merge(known);
   int stage = 0;
-  for (int64_t r = first; r < count; r += stride) {
+#pragma unroll 1
+  for (int turn = 0; turn < turns.count; ++turn) {
     const int next = stage + 1 < kStages ? stage + 1 : 0;
-    const bool is_last = r + stride >= count;
+    const bool is_last = turn + 1 == turns.count;
     if (!is_last) {
       __pipeline_wait_prior(kStages - 2);
-      known.put(look(r + stride, next));
+      known.put(look(turn + 1, next));
     }
-    write(r, stage, merged);
-    fetch(r + kStages * stride, stage);
+    write(turn, stage, merged);
+    fetch(turn + kStages, stage);
     if (!is_last) {
       known.take();
       merged = merge(known);

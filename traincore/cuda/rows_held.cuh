@@ -202,28 +202,27 @@ using HeldRows = std::conditional_t<Tile::template kVec<T> == 1, RowsAnywhere<Ti
 
 // The group's rows in turn, as for_rows_ahead() has them, but each is written before the next one is looked at: what
 // look() holds of a row in registers is there for write(). Blocks that share an SM fill each other's waits.
-template <class Group, class Rows, class AllReduce, class Sources, class Look, class Merge, class Write>
-__device__ __forceinline__ void for_rows_held(const Group& group, const typename Rows::Columns& columns, int64_t count,
-                                              Rows& rows, AllReduce& known, Sources&& sources, Look&& look,
-                                              Merge&& merge, Write&& write) {
+template <class Rows, class AllReduce, class Sources, class Look, class Merge, class Write>
+__device__ __forceinline__ void for_rows_held(const Turns& turns, const typename Rows::Columns& columns, Rows& rows,
+                                              AllReduce& known, Sources&& sources, Look&& look, Merge&& merge,
+                                              Write&& write) {
   constexpr int kStages = Rows::kStages;
-  const int64_t first = group.first_row(), stride = group.row_stride();
-  const auto fetch = [&](int64_t r, int stage) {
-    rows.load(columns, stage, r < count ? sources(r) : decltype(sources(r)){});
+  const auto fetch = [&](int turn, int stage) {
+    rows.load(columns, stage, turn < turns.count ? sources(turn) : decltype(sources(turn)){});
     __pipeline_commit();
   };
 #pragma unroll 1
-  for (int s = 0; s < kStages; ++s) fetch(first + s * stride, s);
+  for (int s = 0; s < kStages; ++s) fetch(s, s);
   int stage = 0;
 #pragma unroll 1
-  for (int64_t r = first; r < count; r += stride) {
+  for (int turn = 0; turn < turns.count; ++turn) {
     __pipeline_wait_prior(kStages - 1);
     if constexpr (!Rows::kIsFree) __syncwarp();  // what other lanes loaded is there
-    known.put(look(r, stage));
-    if constexpr (Rows::kIsFree) fetch(r + kStages * stride, stage);
+    known.put(look(turn, stage));
+    if constexpr (Rows::kIsFree) fetch(turn + kStages, stage);
     known.take();
-    write(r, stage, merge(known));
-    if constexpr (!Rows::kIsFree) fetch(r + kStages * stride, stage);
+    write(turn, stage, merge(known));
+    if constexpr (!Rows::kIsFree) fetch(turn + kStages, stage);
     stage = stage + 1 < kStages ? stage + 1 : 0;
   }
 }

@@ -5,9 +5,11 @@
 
 namespace tc::cuda {
 
-template <class G, int kVectorCount, int kStages_, int kThreadsPerSm_, int kMostThreads_, bool kSharesGain_>
+template <class G, int kTensors_, int kVectorCount, int kStages_, int kThreadsPerSm_, int kMostThreads_,
+          bool kSharesGain_>
 struct SlabTile : RowTile<G, true, kVectorCount> {
-  static constexpr int kStages = kStages_, kThreadsPerSm = kThreadsPerSm_, kMostThreads = kMostThreads_;
+  static constexpr int kTensors = kTensors_, kStages = kStages_, kThreadsPerSm = kThreadsPerSm_,
+                       kMostThreads = kMostThreads_;
   static constexpr bool kSharesGain = kSharesGain_;
 };
 
@@ -21,7 +23,8 @@ bool with_slab_kernel(const SlabKernel& kernel, F&& body) {
   if constexpr ((k.sums == 0 || k.sums == 1 + Norm::kCentred) && (k.tensors == 4 || !Norm::kHasResidual))
     if (kernel == k) {
       using Group = std::conditional_t<k.lanes == 0, Block, Lanes<k.lanes>>;
-      body.template operator()<SlabTile<Group, k.vectors, k.stages, k.threads_per_sm, k.most_threads, k.shares_gain>>();
+      body.template
+      operator()<SlabTile<Group, k.tensors, k.vectors, k.stages, k.threads_per_sm, k.most_threads, k.shares_gain>>();
       return true;
     }
   return false;

@@ -11,9 +11,10 @@ constexpr int32_t kVectorBytes = 16, kWarp = 32, kFewestThreads = 64;
 
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-// The kernels of two vectors a thread have room for a third tensor, whether or not it is there.
+// Kernels that may read one more have room for it, whether or not it is there.
 int32_t tensors_in_shared(const SlabKernel& k, const SlabPass& pass) {
-  return k.vectors == 2 ? 3 + pass.has_residual : 2;
+  const int32_t tensors = 2 + pass.has_residual;
+  return tensors + (k.tensors > tensors);
 }
 
 std::optional<SlabPlan> plan_slabs(const RowShape& s, const SlabKernel& k, const SlabPass& pass,

@@ -152,6 +152,8 @@ struct OpCases {
   std::set<std::string, std::less<>> summed;
   // For an op that reads nothing and whose elements depend on their places: the case of element `index` alone.
   void (*place)(Case& one, int64_t index) = nullptr;
+  // Its products on a GPU are a library's, which loads a kernel at the first call that needs it, and waits meanwhile.
+  bool loads_kernels = false;
 };
 
 TC_TOOL_API std::span<const OpCases* const> all_cases();

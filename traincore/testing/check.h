@@ -48,7 +48,7 @@ const Pass& find_pass(std::string_view op, std::string_view pass);
 std::vector<Case> cases_of(const OpCases& op, const CheckOptions& options);
 // A runner makes the outputs of a problem; on failure tc_last_error() says why.
 using Runner = std::function<tc_status_t(Problem& problem, const tc_exec& exec)>;
-Runner kernel_runner(const Pass& pass, const CheckOptions& options);
+Runner kernel_runner(const OpCases& op, const Pass& pass, const CheckOptions& options);
 // Why the device serves no such case, one sentence; empty if it does.
 std::string refusal_of(const Pass& pass, const Case& c, int32_t dtype, const CheckOptions& options);
 // The variadic dimension that full-size tensors lead with: the rows. Empty if there is none.

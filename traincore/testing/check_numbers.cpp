@@ -25,10 +25,10 @@ const Pass& find_pass(std::string_view op, std::string_view pass) {
   fail(TC_ERR_INTERNAL, "cases of {} name {}, which is no pass of it", op, pass);
 }
 
-Runner kernel_runner(const Pass& pass, const CheckOptions& options) {
+Runner kernel_runner(const OpCases& op, const Pass& pass, const CheckOptions& options) {
   if (options.device == TC_CUDA)
-    return [&pass, captured = options.captured](Problem& problem, const tc_exec& exec) {
-      return captured ? run_captured(pass, problem, exec) : run_on_gpu(pass, problem, exec);
+    return [&op, &pass, captured = options.captured](Problem& problem, const tc_exec& exec) {
+      return captured ? run_captured(pass, problem, exec, op.loads_kernels) : run_on_gpu(pass, problem, exec);
     };
   return [&pass](Problem& problem, const tc_exec& exec) { return call(pass, problem.args(), &exec); };
 }
@@ -115,7 +115,7 @@ void check_numbers(const OpCases& op, const CheckOptions& options, const Report&
                   tc_dtype_name(dtype), device_name(options.device), c.text()};
         const Pass& kernel = find_pass(op.name, pass.pass);
         if (o.refusal = refusal_of(kernel, c, dtype, options); o.refusal.empty())
-          run_numbers(op, pass, c, dtype, kernel_runner(kernel, options), o, report);
+          run_numbers(op, pass, c, dtype, kernel_runner(op, kernel, options), o, report);
         else
           report(o);
         if (options.progress) options.progress(++done, total);

@@ -19,7 +19,7 @@ const cuda::DeviceInfo& gpu_info(int) { throw Error(TC_ERR_NO_DEVICE, "this buil
 void use_gpu(int) {}
 int gpu_in_use() { return 0; }
 tc_status_t run_on_gpu(const Pass&, Problem&, const tc_exec&) { return none(); }
-tc_status_t run_captured(const Pass&, Problem&, const tc_exec&) { return none(); }
+tc_status_t run_captured(const Pass&, Problem&, const tc_exec&, bool) { return none(); }
 void check_large(const OpCases&, const CheckOptions&, const Report&) {
   throw Error(TC_ERR_NO_DEVICE, "this build has no CUDA");
 }

@@ -66,8 +66,8 @@ __device__ __forceinline__ void valid_row(const ForwardArgs<T>& a, const Group& 
 
 // Read before dlogits, which may take the logits' place.
 template <class T>
-__device__ __forceinline__ T logit_of_target(const ForwardArgs<T>& a, int64_t r, int64_t target) {
-  return a.logits[r][a.options.is_class(target) ? target : 0];
+__device__ __forceinline__ T logit_of_target(const LossOptions& o, const T* logits, int64_t target) {
+  return logits[o.is_class(target) ? target : 0];
 }
 
 template <class Tile, class T, bool kIsCapped>
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads) row_kernel(const ForwardAr
       continue;
     }
     const Kept<Tile, T> x(columns, a.logits[r]);
-    const float x_target = to_f32(logit_of_target(a, r, target));
+    const float x_target = to_f32(logit_of_target(a.options, a.logits[r], target));
     const SoftmaxStats stats = softmax_stats(group, columns, a.options.label_smoothing > 0, logit, x);
     const Distribution<ExpOfLogit<T>> row{
         {logit.gain, stats.max}, stats.max, logf(stats.sum), stats.sum, stats.shifted};
@@ -126,29 +126,34 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
   const LossOptions& o = a.options;
   const Logit<T, kIsCapped> logit(o);
   AllReduce<Group, kSoftmaxFacts, MergeSoftmax<T>> known(group, rows.end(), {logit.gain});
-  IndicesInTurn to_load(o.target, group.first_row(), group.row_stride()), to_look_at = to_load;
+  const Turns turns(group, a.logits.count, a.logits, a.dlogits);
+  const RowsInTurn<const T> logits(a.logits, turns);
+  const RowsInTurn<T> dlogits(a.dlogits, turns);
+  ValuesInTurn to_load(group, turns, [&](int64_t r) { return o.target[r]; }), to_look_at = to_load;
   int64_t target = 0;
   T at_target{};
   float own_top = 0;
   Floats<kVec> held[InTurn::Columns::kVectors];
   for_rows_held(
-      group, columns, a.logits.count, rows, known,
-      [&](int64_t r) { return RowSources<T, 1>{{to_load.next() == o.ignore_index ? nullptr : a.logits[r]}}; },
-      [&](int64_t r, int stage) {
-        target = to_look_at.next();
+      turns, columns, rows, known,
+      [&](int turn) { return RowSources<T, 1>{{to_load[turn] == o.ignore_index ? nullptr : logits[turn]}}; },
+      [&](int turn, int stage) {
+        target = to_look_at[turn];
         // A vote, so that the compiler too knows that the warp stays together.
         if (!__any_sync(0xffffffffu, target != o.ignore_index)) return SoftmaxFacts{};
-        at_target = logit_of_target(a, r, target);
+        const T* const x = logits[turn];
+        at_target = logit_of_target(o, x, target);
         const SoftmaxFacts facts = softmax_facts<kHoldsExp, T>(group, columns, in_warp, o.label_smoothing > 0, logit,
-                                                               rows.row(columns, stage, 0, a.logits[r]), held);
+                                                               rows.row(columns, stage, 0, x), held);
         at_target = arrived(at_target);
         own_top = facts.at[0];
         return facts;
       },
       [&](const auto& facts) { return SoftmaxRow<T>(facts(), logit.gain); },
-      [&](int64_t r, int stage, const SoftmaxRow<T>& row) {
+      [&](int turn, int stage, const SoftmaxRow<T>& row) {
+        const int64_t r = turns.row(turn);
         const auto write = [&](const Patch& patch, auto&& f) {
-          rows.write(columns, stage, a.dlogits[r], patch,
+          rows.write(columns, stage, dlogits[turn], patch,
                      [&](int, int v) { return floats<kVec>([&](int j) { return f(held[v][j]); }); });
         };
         if (target == o.ignore_index) {

@@ -361,6 +361,7 @@ const testing::OpCases cases = {
     .constant_inputs = {"class_weight", "normalizer"},
     .bench_cuda = bench_cuda,
     .large = large,
+    .loads_kernels = true,
 };
 
 }  // namespace tc::ops::linear_cross_entropy

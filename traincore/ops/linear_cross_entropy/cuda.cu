@@ -53,7 +53,7 @@ Scratch carve(const A& a, const GpuPlan& plan, Arena& arena) {
   s.hidden = operand(true, plan.chunk * (given(a.dweight) ? plan.parts : 1), width);
   s.dx =
       operand((given(a.dhidden) || given(a.dweight)) && plan.dtype != TC_DTYPE_F32, plan.chunk * plan.parts, classes);
-  s.dhidden = floats(given(a.dhidden), plan.chunk * plan.dhidden_parts, width);
+  s.dhidden = floats(given(a.dhidden), plan.chunk * plan.parts, width);
   s.dweight = floats(plan.adds_dweight_apart, e.classes, width);
   s.products = arena.take<std::byte>(kGemmWorkspaceBytes);
   if constexpr (std::is_same_v<A, Forward>) {
@@ -120,15 +120,14 @@ void make_logits(const Call<A>& call, const ChunkRows& rows, const ChunkLogits& 
 template <class A>
 void make_dhidden(const Call<A>& call, const ChunkRows& rows, const GemmInput& dx) {
   const int64_t width = call.weight.shape[1], line = gpu_line(width);
-  call.multiply({.m = rows.size * call.plan.dhidden_parts,
+  call.multiply({.m = rows.size * call.plan.parts,
                  .n = width,
                  .k = call.options.classes,
                  .dtype = call.plan.dtype,
                  .a = dx,
                  .b = {call.weight.data, row_stride(call.weight)},
                  .d = {call.scratch.dhidden, TC_DTYPE_F32, line}});
-  scatter_dhidden(call.scratch.dhidden, line, call.plan.dhidden_parts, rows, call.scratch.scale, call.a.dhidden,
-                  call.exec);
+  scatter_dhidden(call.scratch.dhidden, line, call.plan.parts, rows, call.scratch.scale, call.a.dhidden, call.exec);
 }
 
 // The chunk's hidden rows lie below each other as often as dx has parts, so that one product adds all of them up.

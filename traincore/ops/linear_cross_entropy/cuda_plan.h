@@ -9,13 +9,13 @@
 
 namespace tc::ops::linear_cross_entropy {
 
-inline constexpr int kMostParts = 3;  // of 8 bits each: a bf16 holds so many, and an f32 is made of 24
+// Numbers of a 16-bit dtype that keep of an f32 what a sum of such products does: three of 8 bits, two of 11.
+constexpr int parts_of(int32_t dtype) { return dtype == TC_DTYPE_BF16 ? 3 : 2; }
 
 struct GpuPlan {
   int64_t chunk;            // valid rows whose logits are in memory together; a multiple of 128
   int32_t dtype;            // of the operands of every product: both tensors', or f32
   int32_t parts;            // numbers of that dtype that an element of dx is cut into
-  int32_t dhidden_parts;    // how many of them dhidden is made of, the first ones
   bool copies_weight;       // in `dtype`, to rows that cuBLASLt may read 16 bytes at a time
   bool scales_dx;           // by a power of two, found chunk by chunk: f16 has too small a range
   bool adds_dweight_apart;  // in f32 workspace, rounded once at the end
@@ -41,8 +41,7 @@ inline bool suits_products(const tc_tensor& matrix) {
          row_stride(matrix) * size % 16 == 0;
 }
 
-// Gradients that are stored in 16 bits are made of two parts, 16 bits of dx or more; those in f32 of three, all of it;
-// TC_FAST rounds dx to one. TC_STRICT asks for f32 products, which two dtypes need as well.
+// TC_FAST rounds dx to one part. TC_STRICT asks for f32 products, which two dtypes need as well.
 template <class A>
 GpuPlan plan_gpu(const char* pass, const A& a, const tc_exec& exec) {
   constexpr int64_t kMostClasses = INT32_MAX - (1 << 14);  // which loops over them step past
@@ -53,8 +52,7 @@ GpuPlan plan_gpu(const char* pass, const A& a, const tc_exec& exec) {
   const bool is_f32 = given(a.dweight) && a.dweight.dtype == TC_DTYPE_F32;
   return {.chunk = gpu_chunk_rows(extents_of(a)),
           .dtype = dtype,
-          .parts = is_cut ? (is_f32 ? kMostParts : 2) : 1,
-          .dhidden_parts = is_cut ? 2 : 1,
+          .parts = is_cut ? parts_of(dtype) : 1,
           .copies_weight = a.weight.dtype != dtype || !suits_products(a.weight),
           .scales_dx = dtype == TC_DTYPE_F16,
           .adds_dweight_apart = given(a.dweight) && !(is_f32 && suits_products(a.dweight))};

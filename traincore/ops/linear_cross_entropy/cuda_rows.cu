@@ -148,7 +148,7 @@ template <class T>
 __device__ __forceinline__ void store_parts(const GradientArgs& a, int64_t i, int c, Floats<kGradientVec> rest) {
   T* const parts = static_cast<T*>(a.outputs.parts);
 #pragma unroll
-  for (int part = 0; part < kMostParts; ++part) {
+  for (int part = 0; part < parts_of(dtype_of<T>); ++part) {
     if (part >= a.outputs.count) return;
     const auto pack = Pack<T, kGradientVec>::from(rest);
     pack.store(parts + (part * a.rows.size + i) * a.logits.line + c);

@@ -81,20 +81,23 @@ __global__ void __launch_bounds__(kSoftmaxBackwardAhead.threads, kSoftmaxBackwar
   const Columns<Tile, T> columns(group, a.y.cols);
   RowsAhead<Tile, T, kSoftmaxBackwardAhead.stages, 2> ahead(columns, 0);
   AllReduce<Block, Of::kSums, AddUp<Of::kSums>> known(group, ahead.end(), {});
+  const Turns turns(group, a.y.count, a.y, a.dy, a.dx);
+  const RowsInTurn<const T> y(a.y, turns), dy(a.dy, turns);
+  const RowsInTurn<T> dx(a.dx, turns);
   for_rows_ahead(
-      group, columns, a.y.count, ahead, known,
-      [&](int64_t r) {
-        return RowSources<T, 2>{{a.y[r], a.dy[r]}};
+      turns, columns, ahead, known,
+      [&](int turn) {
+        return RowSources<T, 2>{{sure(y[turn]), sure(dy[turn])}};
       },
-      [&](int64_t, int stage) {
+      [&](int, int stage) {
         Sums sums{};
         add_sums<Of>(columns, ahead.row(stage, 0), ahead.row(stage, 1), sums.at);
         group.template reduce_in_warp<Add>(sums.at);
         return sums;
       },
       [&](const auto& sums) { return sums(); },
-      [&](int64_t r, int stage, const Sums& sums) {
-        write_row<Of>(columns, ahead.row(stage, 0), ahead.row(stage, 1), sums.at, a.dx[r]);
+      [&](int turn, int stage, const Sums& sums) {
+        write_row<Of>(columns, ahead.row(stage, 0), ahead.row(stage, 1), sums.at, dx[turn]);
       });
 }
 
@@ -110,14 +113,18 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
   const RunColumns<Tile, T> columns(group, a.y.cols);
   InTurn rows(columns, 0);
   AllReduce<Group, Of::kSums, AddUp<Of::kSums>> known(group, rows.end(), {});
+  const Turns turns(group, a.y.count, a.y, a.dy, a.dx);
+  const RowsInTurn<const T> from_y(a.y, turns), from_dy(a.dy, turns);
+  const RowsInTurn<T> dx(a.dx, turns);
   Pack<T, kVec> y[InTurn::Columns::kVectors], dy[InTurn::Columns::kVectors];
   for_rows_held(
-      group, columns, a.y.count, rows, known,
-      [&](int64_t r) {
-        return RowSources<T, 2>{{a.y[r], a.dy[r]}};
+      turns, columns, rows, known,
+      [&](int turn) {
+        return RowSources<T, 2>{{from_y[turn], from_dy[turn]}};
       },
-      [&](int64_t r, int stage) {
-        const auto y_row = rows.row(columns, stage, 0, a.y[r]), dy_row = rows.row(columns, stage, 1, a.dy[r]);
+      [&](int turn, int stage) {
+        const auto y_row = rows.row(columns, stage, 0, from_y[turn]),
+                   dy_row = rows.row(columns, stage, 1, from_dy[turn]);
         Sums sums{};
         columns.look([&]<bool kIsInside>(int c, int v) {
           y[v] = y_row.template pack<kIsInside>(v), dy[v] = dy_row.template pack<kIsInside>(v);
@@ -130,8 +137,8 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
         return sums;
       },
       [&](const auto& sums) { return sums(); },
-      [&](int64_t r, int stage, const Sums& sums) {
-        rows.write(columns, stage, a.dx[r], Patch{}, [&](int, int v) {
+      [&](int turn, int stage, const Sums& sums) {
+        rows.write(columns, stage, dx[turn], Patch{}, [&](int, int v) {
           const auto p = y[v].f32(), g = dy[v].f32();
           return floats<kVec>([&](int j) { return Of::dx(p[j], g[j], sums.at); });
         });

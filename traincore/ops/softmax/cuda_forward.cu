@@ -38,20 +38,23 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
   InTurn rows(columns, -kInfinity);
   AllReduce<Group, kSoftmaxFacts, MergeSoftmax<T>> known(group, rows.end(), {1.0f});
   const int in_warp = columns.count_in_warp();
+  const Turns turns(group, from.count, from, to);
+  const RowsInTurn<const T> x(from, turns);
+  const RowsInTurn<T> y(to, turns);
   float own_top = 0;
   Floats<kVec> held[InTurn::Columns::kVectors];
   for_rows_held(
-      group, columns, from.count, rows, known, [&](int64_t r) { return RowSources<T, 1>{{from[r]}}; },
-      [&](int64_t r, int stage) {
+      turns, columns, rows, known, [&](int turn) { return RowSources<T, 1>{{x[turn]}}; },
+      [&](int turn, int stage) {
         const SoftmaxFacts facts = softmax_facts<kHoldsExp, T>(group, columns, in_warp, false, Plain{},
-                                                               rows.row(columns, stage, 0, from[r]), held);
+                                                               rows.row(columns, stage, 0, x[turn]), held);
         own_top = facts.at[0];
         return facts;
       },
       [&](const auto& facts) { return SoftmaxRow<T>(facts(), 1.0f); },
-      [&](int64_t r, int stage, const SoftmaxRow<T>& row) {
+      [&](int turn, int stage, const SoftmaxRow<T>& row) {
         const auto write = [&](auto&& f) {
-          rows.write(columns, stage, to[r], Patch{},
+          rows.write(columns, stage, y[turn], Patch{},
                      [&](int, int v) { return floats<kVec>([&](int j) { return f(held[v][j]); }); });
         };
         const bool is_empty = row.sum == 0;
