@@ -92,7 +92,12 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
   const Turns turns(group, a.dy.count, a.dy, a.x, a.residual, a.dresidual_out, a.dx);
   const RowsInTurn<const T> dy(a.dy, turns), x(a.x, turns), residual(a.residual, turns), more(a.dresidual_out, turns);
   const RowsInTurn<T> to(a.dx, turns);
-  ValuesInTurn row_of(group, turns, [&](int64_t r) { return NormRow<Norm>::of(a, r); });
+  // Measured: blocks without a mean are faster by a load in every turn, all others by one in many.
+  constexpr bool kLoadsAhead = Tile::Group::kIsBlock && !Norm::kCentred;
+  const auto load_row = [&](int64_t r) { return NormRow<Norm>::of(a, r); };
+  std::conditional_t<kLoadsAhead, ValuesAhead<decltype(load_row)>,
+                     ValuesInTurn<typename Tile::Group, decltype(load_row)>>
+      row_of(group, turns, load_row);
   const bool has_dx = a.dx.data != nullptr;
   const float share = 1.0f / float(columns.cols);
   NormRow<Norm> looked_at;

@@ -1,5 +1,7 @@
 // Device code: which rows a group takes one after the other, and where they lie in memory.
 #pragma once
+#include <type_traits>
+
 #include "traincore/core/view.h"
 #include "traincore/cuda/reduce.cuh"
 
@@ -51,8 +53,31 @@ class RowsInTurn {
   int64_t step_;
 };
 
-// load(row) of every row in turn. The lanes of a group that are in one warp have one of the next ones each, which they load
-// half a window ahead, so that nobody waits for memory.
+// load(row) of every row in turn, loaded a turn ahead. Called for turns 0, 1, ...
+template <class F>
+class ValuesAhead {
+ public:
+  using Value = std::invoke_result_t<F, int64_t>;
+  template <class Group>
+  __device__ __forceinline__ ValuesAhead(const Group&, const Turns& turns, F load)
+      : turns_(turns), load_(load), next_(of_turn(0)) {}
+  __device__ __forceinline__ Value operator[](int turn) {
+    const Value now = next_;
+    next_ = of_turn(turn + 1);
+    return now;
+  }
+
+ private:
+  __device__ __forceinline__ Value of_turn(int turn) const {
+    return turn < turns_.count ? load_(turns_.row(turn)) : Value{};
+  }
+  const Turns& turns_;
+  F load_;
+  Value next_;
+};
+
+// The same for kernels in which a value would wait behind the rows on their way: the lanes of a group that are in one warp
+// have one of the next values each, which they load half a window ahead. Called by all of the group.
 template <class Group, class F>
 class ValuesInTurn {
  public:
@@ -61,7 +86,6 @@ class ValuesInTurn {
       : group_(group), turns_(turns), load_(load), lane_(group.lane() % kWindow) {
     if (turns.count > 0) mine_ = of_turn(lane_);
   }
-  // Called for turns 0, 1, ... by all of the group.
   __device__ __forceinline__ Value operator[](int turn) {
     if (turn % kHalf == 0 && turn > 0) {
       const Value later = of_turn(turn + kHalf + lane_ % kHalf);
