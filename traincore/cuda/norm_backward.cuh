@@ -75,22 +75,54 @@ __device__ __forceinline__ void add_vector(const NormRow<Norm>& row, int i, cons
   if constexpr (Norm::kCentred) dbias.add(i, g);
 }
 
+// What a slab kernel reads of its rows, the next of which are on their way into shared memory.
+template <class Norm, class Tile, class T>
+class SlabRows {
+ public:
+  static constexpr int kVec = Tile::template kVec<T>, kX = 1, kResidual = 2, kMore = 2 + Norm::kHasResidual;
+  static constexpr bool kMayHaveMore = Tile::kTensors > kMore;
+  using Sources = RowSources<T, kMore + kMayHaveMore>;
+  RowsAhead<Tile, T, Tile::kStages, kMore + kMayHaveMore> ahead;
+  bool has_more;
+  __device__ __forceinline__ SlabRows(const NormBackwardArgs<T>& a, const Columns<Tile, T>& columns, const Turns& turns)
+      : ahead(columns, 0),
+        has_more(kMayHaveMore && a.dresidual_out.data),
+        dy_(a.dy, turns),
+        x_(a.x, turns),
+        residual_(a.residual, turns),
+        more_(a.dresidual_out, turns) {}
+  __device__ __forceinline__ Sources sources(int turn) const {
+    Sources from{{sure(dy_[turn]), sure(x_[turn])}};
+    if constexpr (Norm::kHasResidual) from.at[kResidual] = sure(residual_[turn]);
+    if constexpr (kMayHaveMore) from.at[kMore] = has_more ? sure(more_[turn]) : nullptr;
+    return from;
+  }
+  __device__ __forceinline__ Floats<kVec> dy(int stage, int i) const { return ahead(stage, 0, i); }
+  __device__ __forceinline__ Floats<kVec> v(int stage, int i) const {
+    auto value = ahead(stage, kX, i);
+    if constexpr (Norm::kHasResidual) add_to(value, ahead(stage, kResidual, i));
+    if constexpr (Norm::kHasResidual && Norm::kRounds) value = rounded<T>(value);
+    return value;
+  }
+  __device__ __forceinline__ Floats<kVec> more(int stage, int i) const { return ahead(stage, kMore, i); }
+
+ private:
+  RowsInTurn<const T> dy_, x_, residual_, more_;
+};
+
 // Rows of a slab in turn; this block's part of the parameter gradients stays in registers.
 template <class Norm, class Tile, class T>
 __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile::kMostThreads)
     norm_slab_kernel(const NormBackwardArgs<T> a) {
-  constexpr int kVec = Tile::template kVec<T>, kX = 1, kResidual = 2, kMore = 2 + Norm::kHasResidual;
-  constexpr bool kMayHaveMore = Tile::kTensors > kMore;
+  constexpr int kVec = Tile::template kVec<T>, kDots = 1 + Norm::kCentred;
   let_next_begin();
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.dy.cols);
-  const bool has_more = kMayHaveMore && a.dresidual_out.data != nullptr;
-  RowsAhead<Tile, T, Tile::kStages, kMore + kMayHaveMore> ahead(columns, 0);
-  const NormGain<Tile, T, Tile::kSharesGain> gain(columns, a.gain, ahead.end());
-  AllReduce<typename Tile::Group, 1 + Norm::kCentred, AddUp<1 + Norm::kCentred>> dots(group, gain.end(), {});
-  RowSums<Tile, T> dweight, dbias;
   const Turns turns(group, a.dy.count, a.dy, a.x, a.residual, a.dresidual_out, a.dx);
-  const RowsInTurn<const T> dy(a.dy, turns), x(a.x, turns), residual(a.residual, turns), more(a.dresidual_out, turns);
+  SlabRows<Norm, Tile, T> rows(a, columns, turns);
+  const NormGain<Tile, T, Tile::kSharesGain> gain(columns, a.gain, rows.ahead.end());
+  AllReduce<typename Tile::Group, kDots, AddUp<kDots>> dots(group, gain.end(), {});
+  RowSums<Tile, T> dweight, dbias;
   const RowsInTurn<T> to(a.dx, turns);
   // Measured: blocks without a mean are faster by a load in every turn, all others by one in many.
   constexpr bool kLoadsAhead = Tile::Group::kIsBlock && !Norm::kCentred;
@@ -101,41 +133,26 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
   const bool has_dx = a.dx.data != nullptr;
   const float share = 1.0f / float(columns.cols);
   NormRow<Norm> looked_at;
-  const auto v = [&](int stage, int i) {
-    auto value = ahead(stage, kX, i);
-    if constexpr (Norm::kHasResidual) add_to(value, ahead(stage, kResidual, i));
-    if constexpr (Norm::kHasResidual && Norm::kRounds) value = rounded<T>(value);
-    return value;
-  };
   struct Known {
     NormRow<Norm> row;
     float means[2];
   };
   for_rows_ahead(
-      turns, columns, ahead, dots,
-      [&](int turn) {
-        RowSources<T, kMore + kMayHaveMore> from{{sure(dy[turn]), sure(x[turn])}};
-        if constexpr (Norm::kHasResidual) from.at[kResidual] = sure(residual[turn]);
-        if constexpr (kMayHaveMore) from.at[kMore] = has_more ? sure(more[turn]) : nullptr;
-        return from;
-      },
+      turns, columns, rows.ahead, dots, [&](int turn) { return rows.sources(turn); },
       [&](int turn, int stage) {
         looked_at = row_of[turn];
         float sums[2] = {0, 0};
         columns.all([&](int, int i) {
-          add_vector(looked_at, i, ahead(stage, 0, i), gain(i), v(stage, i), sums, dweight, dbias);
+          add_vector(looked_at, i, rows.dy(stage, i), gain(i), rows.v(stage, i), sums, dweight, dbias);
         });
-        RowValues<1 + Norm::kCentred> own;
-#pragma unroll
-        for (int k = 0; k < 1 + Norm::kCentred; ++k) own.at[k] = sums[k];
+        RowValues<kDots> own;
+        memcpy(own.at, sums, sizeof own.at);
         group.template reduce_in_warp<Add>(own.at);
         return own;
       },
       [&](const auto& dots) {
         Known known{looked_at, {0, 0}};
-        const auto& sums = dots();
-#pragma unroll
-        for (int k = 0; k < 1 + Norm::kCentred; ++k) known.means[k] = sums.at[k];
+        memcpy(known.means, dots().at, sizeof dots().at);
         known.row.template to_means<T>(known.means, share);
         return known;
       },
@@ -143,10 +160,10 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
         if (!has_dx) return;
         T* const dx = to[turn];
         columns.all([&](int c, int i) {
-          const auto g = ahead(stage, 0, i), w = gain(i), value = v(stage, i);
+          const auto g = rows.dy(stage, i), w = gain(i), value = rows.v(stage, i);
           auto gradient =
               floats<kVec>([&](int j) { return known.row.template dx<T>(g[j], w[j], value[j], known.means); });
-          if (has_more) add_to(gradient, ahead(stage, kMore, i));
+          if (rows.has_more) add_to(gradient, rows.more(stage, i));
           if (c < columns.cols) store<Tile>(dx, c, gradient);
         });
       });

@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
 template <template <class> class Of, class A>
 void backward(const char* name, const A& a, const tc_exec& exec) {
   const DeviceGuard device(a.y);
-  const RowsPlan plan = plan_backward(a, device.info());
+  const RowsPlan plan = plan_backward(name, a, device.info());
   with_type(FloatTypes{}, a.y.dtype, [&]<class T>() {
     const BackwardArgs<T> args{rows_of<const T>(a.y), rows_of<const T>(a.dy), rows_of<T>(a.dx)};
     if (plan.ahead && plan.ahead->anywhere)

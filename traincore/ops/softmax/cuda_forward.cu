@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
 template <bool kIsLog>
 void forward(const char* name, const tc_tensor& x, const tc_tensor& y, const tc_exec& exec) {
   const DeviceGuard device(x);
-  const RowsPlan plan = plan_forward(x, y, device.info());
+  const RowsPlan plan = plan_forward(name, x, y, device.info());
   with_type(FloatTypes{}, x.dtype, [&]<class T>() {
     const auto from = rows_of<const T>(x);
     const auto to = rows_of<T>(y);

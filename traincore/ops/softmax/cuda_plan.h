@@ -5,15 +5,16 @@
 
 namespace tc::ops::softmax {
 
-inline cuda::RowsPlan plan_forward(const tc_tensor& x, const tc_tensor& y, const cuda::DeviceInfo& device) {
-  return cuda::plan_rows_anywhere(cuda::row_shape("softmax", "x", {&x, &y}, {}), cuda::kSoftmaxAhead,
-                                  cuda::kSoftmaxAhead, 1, 4, device, 8);
+inline cuda::RowsPlan plan_forward(const char* pass, const tc_tensor& x, const tc_tensor& y,
+                                   const cuda::DeviceInfo& device) {
+  return cuda::plan_rows_anywhere(cuda::row_shape(pass, "x", {&x, &y}, {}), cuda::kSoftmaxAhead, cuda::kSoftmaxAhead, 1,
+                                  4, device, 8);
 }
 
 template <class A>
-cuda::RowsPlan plan_backward(const A& a, const cuda::DeviceInfo& device) {
-  return cuda::plan_rows_anywhere(cuda::row_shape("softmax", "y", {&a.y, &a.dy, &a.dx}, {}),
-                                  cuda::kSoftmaxBackwardAhead, cuda::kSoftmaxBackwardAnywhere, 2, 2, device);
+cuda::RowsPlan plan_backward(const char* pass, const A& a, const cuda::DeviceInfo& device) {
+  return cuda::plan_rows_anywhere(cuda::row_shape(pass, "y", {&a.y, &a.dy, &a.dx}, {}), cuda::kSoftmaxBackwardAhead,
+                                  cuda::kSoftmaxBackwardAnywhere, 2, 2, device);
 }
 
 }  // namespace tc::ops::softmax

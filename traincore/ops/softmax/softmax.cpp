@@ -69,14 +69,16 @@ std::string explain_backward(const A&, const Dims& dims) {
 
 template <class A>
 std::string cuda_explain_forward(const A& a, const tc_exec& exec, const cuda::DeviceInfo& device) {
-  constexpr bool kIsLog = std::is_same_v<A, LogSoftmaxForward>;
-  cuda::require_exact_exponentials(kIsLog ? "log_softmax_forward" : "softmax_forward", a.x.dtype, exec);
-  return describe(plan_forward(a.x, a.y, device));
+  const char* const pass = std::is_same_v<A, LogSoftmaxForward> ? "log_softmax_forward" : "softmax_forward";
+  cuda::require_exact_exponentials(pass, a.x.dtype, exec);
+  return describe(plan_forward(pass, a.x, a.y, device));
 }
 template <class A>
 std::string cuda_explain_backward(const A& a, const tc_exec& exec, const cuda::DeviceInfo& device) {
-  if (std::is_same_v<A, LogSoftmaxBackward>) cuda::require_exact_exponentials("log_softmax_backward", a.dy.dtype, exec);
-  return describe(plan_backward(a, device));
+  constexpr bool kIsLog = std::is_same_v<A, LogSoftmaxBackward>;
+  const char* const pass = kIsLog ? "log_softmax_backward" : "softmax_backward";
+  if (kIsLog) cuda::require_exact_exponentials(pass, a.dy.dtype, exec);
+  return describe(plan_backward(pass, a, device));
 }
 
 constexpr Pass list[] = {
