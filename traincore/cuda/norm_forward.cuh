@@ -55,7 +55,7 @@ __device__ __forceinline__ float near_of(const typename Tile::Group& group, cons
   } else {
     group.template reduce_in_warp<Add>(first);
     const int count = columns.first_in_warp();
-    return count > 0 ? __fdividef(first[0], float(count)) : 0;
+    return count > 0 ? first[0] / float(count) : 0;
   }
 }
 
