@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from . import _arrays, _device, _dtypes, _shapes, errors
-from ._library import CPU, CUDA, Exec, last_error, raise_for, tensors_from_capsules
+from ._library import CPU, CUDA, last_error, pack_exec, raise_for, tensors_from_capsules
 from ._pass import FORMATS, Field, Pass
 from .calls import _counts
 from .errors import exception
@@ -50,40 +50,38 @@ def read(pass_: Pass, name: str, value) -> _arrays.View:
 class Arguments:
     """The struct of one call as it fills: scalars first, then tensors, those of DLPack capsules all at once at the end."""
 
-    __slots__ = ("capsules", "first", "kept", "memory", "offsets", "pass_", "plain", "scalars", "views")
+    __slots__ = ("capsules", "framework", "kept", "like", "memory", "pass_", "scalars", "views")
 
     def __init__(self, pass_: Pass, scalars: tuple):
         self.pass_ = pass_
-        self.scalars = self._encode(scalars)
+        self.scalars = self._encode(scalars) if pass_.choices else scalars
+        self.memory = pass_.args_type()
         try:
-            packed = pass_.layout.pack(pass_.args_size, *self.scalars)
+            pass_.layout.pack_into(self.memory, 0, pass_.args_size, *self.scalars)
         except Exception:  # of struct, or of the value's own conversion
-            packed = self._pack_flags()
-        self.memory = pass_.args_type.from_buffer_copy(packed)
-        self.first = None  # name and value of the first array
-        self.capsules: list = []  # of plain NumPy and torch arrays, with their places and names
-        self.offsets: list[int] = []
-        self.plain: list[str] = []
+            self._pack_flags()
+        self.like = None  # the first array, whose framework makes new ones
+        self.framework: _arrays.Framework | None = None
+        self.capsules: dict[int, object] = {}  # of plain NumPy and torch arrays, by their offsets
         self.views: dict[str, _arrays.View] = {}  # of all other arrays
         self.kept: list = []  # alive until the call has returned
 
     def _encode(self, scalars: tuple) -> tuple:
-        if not self.pass_.choices:
-            return scalars
+        """The scalars, the numbers of choices in the place of their names."""
         values = list(scalars)
         for i, names in self.pass_.choices:
-            value = names.get(values[i]) if isinstance(values[i], str) else None
-            if value is None:
+            try:
+                values[i] = names[values[i]]
+            except (KeyError, TypeError):
                 self._refuse_choice(self.pass_.scalars[i].name, values[i], names)
-            values[i] = value
         return tuple(values)
 
     def _refuse_choice(self, name: str, value, names: dict):
         kind = ValueError if isinstance(value, str) else TypeError
         raise kind(f"{self.pass_.name}: {name} is {value!r}, expected one of {', '.join(map(repr, names))}")
 
-    def _pack_flags(self) -> bytes:
-        """The scalars with NumPy's bools as Python's, which alone pack; the one that packs neither way is named."""
+    def _pack_flags(self) -> None:
+        """Packs the scalars with NumPy's bools as Python's, which alone pack; the one that packs neither way is named."""
         fields = self.pass_.scalars
         self.scalars = tuple(
             bool(value) if field.role == "flag" and isinstance(value, np.bool_) else value
@@ -97,27 +95,28 @@ class Arguments:
             except Exception:
                 kind = ValueError if isinstance(value, int) else TypeError
                 raise kind(f"{self.pass_.name}: {field.name} is {value!r}, expected {wanted[code]}") from None
-        return self.pass_.layout.pack(self.pass_.args_size, *self.scalars)
+        self.pass_.layout.pack_into(self.memory, 0, self.pass_.args_size, *self.scalars)
 
     def put(self, field: Field, value) -> None:
         if field.is_list:
             self._put_list(field, value)
             return
-        if self.first is None:
-            self.first = field.name, value
+        if self.like is None:
+            self._follow(field.name, value)
         make_capsule = _capsule_makers.get(type(value))
         if make_capsule is not None:
             try:
-                self.capsules.append(make_capsule(value))
-                self.offsets.append(field.offset)
-                self.plain.append(field.name)
+                self.capsules[field.offset] = make_capsule(value)
                 return
             except Exception:
                 pass  # read-only inputs, bool in old NumPy, ml_dtypes: read below, or refused there by name
         self._put_view(field.name, value, field.role != "in", self.memory, field.offset)
 
+    def _follow(self, name: str, value) -> None:
+        self.like, self.framework = value, framework_of(self.pass_, name, value)
+
     def _put_view(self, name: str, value, written: bool, memory, offset: int) -> None:
-        framework = _arrays.framework_of(type(value)) or framework_of(self.pass_, name, value)
+        framework = framework_of(self.pass_, name, value)
         try:
             self.views[name] = view = framework.read(value)
             if written:
@@ -133,8 +132,8 @@ class Arguments:
             )
         tensors = (ctypes.c_char * (_arrays.TENSOR_BYTES * max(len(values), 1)))()
         for i, value in enumerate(values):
-            if self.first is None:
-                self.first = field.name, value
+            if self.like is None:
+                self._follow(f"{field.name}[{i}]", value)
             self._put_view(f"{field.name}[{i}]", value, field.role != "in", tensors, i * _arrays.TENSOR_BYTES)
         self.kept.append(tensors)
         struct.pack_into("=Q", self.memory, field.offset, ctypes.addressof(tensors))
@@ -142,39 +141,40 @@ class Arguments:
 
     def finish(self) -> None:
         """Moves what the capsules hold into the struct."""
-        if self.capsules and tensors_from_capsules(tuple(self.capsules), _offsets(tuple(self.offsets)), self.memory):
+        capsules = self.capsules
+        if capsules and tensors_from_capsules(tuple(capsules.values()), _offsets(tuple(capsules)), self.memory):
             self._refuse_capsule()
 
     def _refuse_capsule(self) -> None:
-        for capsule, offset, name in zip(self.capsules, self.offsets, self.plain):
+        names = {f.offset: f.name for f in (*self.pass_.inputs, *self.pass_.outputs)}
+        for offset, capsule in self.capsules.items():
             if status := tensors_from_capsules((capsule,), _offsets((offset,)), self.memory):
-                raise _blame(self.pass_, name, exception(status, last_error()))
+                raise _blame(self.pass_, names[offset], exception(status, last_error()))
 
-    def view(self, name: str, value) -> _arrays.View:
-        return self.views[name] if name in self.views else read(self.pass_, name, value)
-
-    def shape(self, name: str, value) -> tuple[int, ...]:
-        return value.shape if type(value) in _capsule_makers else tuple(self.view(name, value).shape)
-
-    def dtype(self, name: str, value) -> int:
-        if name in self.views:
-            return self.views[name].dtype
-        try:
-            return _arrays.framework_of(type(value)).dtype(value)
-        except Exception as error:
-            raise _blame(self.pass_, name, error) from None
+    def describe(self, name: str, value) -> tuple[str, tuple[int, ...], object]:
+        """Name, shape and dtype of an array that was put, a plain one's dtype as its library has it."""
+        view = self.views.get(name)
+        return (name, value.shape, value.dtype) if view is None else (name, tuple(view.shape), view.dtype)
 
 
 @functools.lru_cache(maxsize=4096)
-def _defaults(pass_: Pass, names: tuple, shapes: tuple, dtypes: tuple, conditions: tuple) -> dict[str, tuple]:
-    """(shape, dtype) of every output, from those of the named inputs; the shape is None where they do not tell."""
+def _defaults(pass_: Pass, conditions: tuple, described: tuple) -> dict[str, tuple]:
+    """(shape, dtype) of every output, from the inputs as described; the shape is None where they do not tell."""
     scalars = dict(zip((name for name, _ in pass_.conditions), conditions))
     fields = {f.name: f for f in pass_.inputs}
-    given = [fields[name] for name in names]
+    given = [fields[name] for name, _, _ in described]
+    dtypes = tuple(_code(pass_, name, dtype) for name, _, dtype in described)
     dims: _shapes.Dims = {}
-    for field, shape in zip(given, shapes):
+    for field, (_, shape, _) in zip(given, described):
         _shapes.bind(field.shape, shape, scalars, dims)
     return {f.name: (_shapes.make(f.shape, scalars, dims), _default_dtype(f, given, dtypes)) for f in pass_.outputs}
+
+
+def _code(pass_: Pass, name: str, dtype) -> int:
+    try:
+        return dtype if isinstance(dtype, int) else _dtypes.parse(dtype)
+    except TypeError:
+        raise TypeError(f"{pass_.name}: {name}: it has dtype {dtype}, which no kernel reads") from None
 
 
 def _default_dtype(output: Field, given: list[Field], dtypes: tuple) -> int:
@@ -196,56 +196,52 @@ class _NewOutputs:
     """Makes the outputs that the caller did not bring: shapes from the inputs' dimension names, dtypes from the schema."""
 
     def __init__(self, args: Arguments, given: list[tuple[Field, object]]):
-        self.args, self.fields = args, given
-        self.framework = None if args.first is None else framework_of(args.pass_, *args.first)
-        names, shapes, dtypes = [], [], []
-        for field, value in given:
-            if not field.is_list:
-                names.append(field.name)
-                shapes.append(args.shape(field.name, value))
-                dtypes.append(args.dtype(field.name, value))
+        self.args, self.given = args, given
+        described = tuple([args.describe(f.name, value) for f, value in given if not f.is_list])
         conditions = tuple([args.scalars[i] for _, i in args.pass_.conditions]) if args.pass_.conditions else ()
-        self.defaults = _defaults(args.pass_, tuple(names), tuple(shapes), tuple(dtypes), conditions)
+        self.defaults = _defaults(args.pass_, conditions, described)
 
     def make(self, field: Field, wish):
-        args, pass_name = self.args, self.args.pass_.name
+        args = self.args
         shape, dtype = self.defaults[field.name]
-        if shape is None and not field.is_list:
-            self._refuse_rank()
-        if self.framework is None or (shape is None and not field.is_list):
-            given = {f.name for f, _ in self.fields}
-            required = (f.name for f in args.pass_.inputs if not f.optional)
-            missing = next((f"{name} is missing" for name in required if name not in given), None)
-            if self.framework is None or missing:
-                why = missing or "no input gives its shape"
-                raise ValueError(f"{pass_name}: {field.name} cannot be made, since {why}; pass an array")
+        if args.framework is None or (shape is None and not field.is_list):
+            self._refuse(field)
         try:
             if field.is_list:
                 return self._make_list(field, wish)
-            if shape is None:
-                raise ValueError(f"its shape [{field.shape}] is not known from the inputs; pass an array")
             wished = dtype if wish is None or wish is True else _dtypes.parse(wish)
-            return self.framework.empty(args.first[1], shape, wished)
+            return args.framework.empty(args.like, shape, wished)
         except (TypeError, ValueError, MemoryError, errors.Unsupported) as error:
             raise _blame(args.pass_, field.name, error) from None
 
+    def _refuse(self, output: Field) -> None:
+        """Raises for an output whose shape the inputs do not tell."""
+        self._refuse_rank()
+        pass_, names = self.args.pass_, {f.name for f, _ in self.given}
+        missing = next((f.name for f in pass_.inputs if not f.optional and f.name not in names), None)
+        if missing or self.args.framework is None:
+            why = f"{missing} is missing" if missing else "no input gives its shape"
+            raise ValueError(f"{pass_.name}: {output.name} cannot be made, since {why}; pass an array")
+        said = f"its shape [{output.shape}] is not known from the inputs; pass an array"
+        raise ValueError(f"{pass_.name}: {output.name}: {said}")
+
     def _refuse_rank(self) -> None:
         """Raises for an input of a rank that it cannot have, whose names therefore took no extents."""
-        for field, value in self.fields:
+        for field, value in self.given:
             if field.is_list:
                 continue
-            shape = tuple(self.args.shape(field.name, value))
+            shape = self.args.describe(field.name, value)[1]
             if not any(alternative.fits(len(shape)) for alternative in _shapes.parse(field.shape)):
                 said = f"{field.name} has rank {len(shape)} (shape {list(shape)}), expected [{field.shape}]"
                 raise ValueError(f"{self.args.pass_.name}: {said}")
 
     def _make_list(self, field: Field, wish) -> list:
-        like_field, arrays = next(((f, v) for f, v in self.fields if f.is_list), (None, None))
+        like_field, arrays = next(((f, v) for f, v in self.given if f.is_list), (None, None))
         if like_field is None:
             raise ValueError("no list of arrays is given whose shapes it could have")
-        views = [self.args.view(f"{like_field.name}[{i}]", a) for i, a in enumerate(arrays)]
+        views = [self.args.views[f"{like_field.name}[{i}]"] for i in range(len(arrays))]
         return [
-            self.framework.empty(a, v.shape, v.dtype if wish is True else _dtypes.parse(wish))
+            self.args.framework.empty(a, v.shape, v.dtype if wish is True else _dtypes.parse(wish))
             for a, v in zip(arrays, views)
         ]
 
@@ -271,42 +267,61 @@ def _merge_out(pass_: Pass, outputs: tuple, out) -> tuple:
     return tuple(merged)
 
 
-def _make_exec(pass_: Pass, args: Arguments, determinism, precision, threads, cuda_stream) -> tuple[Exec | None, int]:
-    """How to run, and where (CPU or CUDA). None: every default, on the CPU."""
-    framework = None if args.first is None else framework_of(pass_, *args.first)
-    on_cpu = framework is None or framework.on_cpu(args.first[1])
-    if on_cpu and cuda_stream is None and not threads and determinism == "run_to_run" and precision == "standard":
-        return None, CPU
-    for what, value, names in (("determinism", determinism, DETERMINISM), ("precision", precision, PRECISION)):
-        if value not in names:
-            raise ValueError(f"{pass_.name}: {what} is {value!r}, expected one of {', '.join(map(repr, names))}")
-    if not isinstance(threads, int) or not 0 <= threads < 2**31:
-        raise ValueError(f"{pass_.name}: threads is {threads!r}, expected 0 (all cores) or a number of threads")
-    how = Exec(ctypes.sizeof(Exec), DETERMINISM[determinism], PRECISION[precision], threads)
-    if on_cpu:
-        return how, CPU
-    first = args.first[1]
-    current = framework.stream(first)
-    if framework.has_streams and cuda_stream not in (None, current):
+def _choose(pass_: Pass, what: str, value, names: dict[str, int]) -> int:
+    try:
+        return names[value]
+    except (KeyError, TypeError):
+        said = f"{pass_.name}: {what} is {value!r}, expected one of {', '.join(map(repr, names))}"
+        raise ValueError(said) from None
+
+
+def _choose_stream(pass_: Pass, framework: _arrays.Framework, current: int, cuda_stream) -> int:
+    """The stream that the caller names, for arrays of libraries that have none."""
+    if not isinstance(cuda_stream, int) or not 0 <= cuda_stream < 2**64:
+        raise ValueError(f"{pass_.name}: cuda_stream is {cuda_stream!r}, expected the address of a stream, or 0")
+    if framework.has_streams and cuda_stream != current:
         raise ValueError(
             f"{pass_.name}: cuda_stream is {cuda_stream}, but the current stream, on which outputs and scratch are made, is "
             f"{current}; make the stream current instead"
         )
-    how.stream = current if cuda_stream is None else cuda_stream
-    how.device_errors = _device.error_flags(framework, first)
-    _attach_workspace(pass_, args, how, framework, first)
-    return how, CUDA
+    return cuda_stream
 
 
-def _attach_workspace(pass_: Pass, args: Arguments, how: Exec, framework: _arrays.Framework, like) -> None:
-    """Scratch on the device, from the caller's framework: it is ordered on the stream that the call runs on."""
+def _make_exec(
+    pass_: Pass, args: Arguments, determinism, precision, threads, cuda_stream
+) -> tuple[bytes | None, int, int]:
+    """How to run, where (CPU or CUDA), on which stream. None: every default, on the CPU."""
+    framework, like = args.framework, args.like
+    on_cpu = framework is None or framework.on_cpu(like)
+    if on_cpu and cuda_stream is None and not threads and determinism == "run_to_run" and precision == "standard":
+        return None, CPU, 0
+    if not isinstance(threads, int) or not 0 <= threads < 2**31:
+        raise ValueError(f"{pass_.name}: threads is {threads!r}, expected 0 (all cores) or a number of threads")
+    how = (_choose(pass_, "determinism", determinism, DETERMINISM), _choose(pass_, "precision", precision, PRECISION), threads)
+    if on_cpu:
+        return pack_exec(*how), CPU, 0
+    stream = framework.stream(like)
+    if cuda_stream is not None:
+        stream = _choose_stream(pass_, framework, stream, cuda_stream)
+    address, size = _scratch(pass_, args, pack_exec(*how, stream)) if pass_.scratch_on_gpu else (0, 0)
+    return pack_exec(*how, stream, address, size, _device.error_flags(framework, like)), CUDA, stream
+
+
+def scratch_bytes(pass_: Pass, args: Arguments, how: bytes) -> int:
     needed = ctypes.c_size_t()
-    if status := pass_.workspace(args.memory, ctypes.byref(how), ctypes.byref(needed)):
+    if status := pass_.workspace(args.memory, how, ctypes.byref(needed)):
         raise_for(status)
-    if needed.value:
-        workspace = framework.empty(like, (needed.value,), _dtypes.U8)
-        args.kept.append(workspace)
-        how.workspace, how.workspace_bytes = framework.read(workspace).data, needed.value
+    return needed.value
+
+
+def _scratch(pass_: Pass, args: Arguments, how: bytes) -> tuple[int, int]:
+    """Address and size of scratch on the device, from the caller's framework: ordered on the stream of the call."""
+    size = scratch_bytes(pass_, args, how)
+    if not size:
+        return 0, 0
+    scratch = args.framework.empty(args.like, (size,), _dtypes.U8)
+    args.kept.append(scratch)
+    return args.framework.read(scratch).data, size
 
 
 def prepare(pass_: Pass, inputs: tuple, scalars: tuple, outputs: tuple, out=None) -> tuple[Arguments, list]:
@@ -321,20 +336,19 @@ def prepare(pass_: Pass, inputs: tuple, scalars: tuple, outputs: tuple, out=None
         outputs = _merge_out(pass_, outputs, out)
     maker = None
     results = []
+    wanted = pass_.in_place
     for field, value in zip(pass_.outputs, outputs):
-        if type(value) in _capsule_makers:
-            args.put(field, value)
-            results.append(value)
-            continue
-        if value is False or (value is None and field.optional and field.role != "saved"):
-            results.append(None)
-            continue
-        if value is None or _is_wish(value):
-            maker = maker or _NewOutputs(args, given)
-            value = maker.make(field, value)
+        if type(value) not in _capsule_makers:
+            if value is False or (value is None and field.optional and field.role != "saved"):
+                results.append(None)
+                continue
+            if value is None or _is_wish(value):
+                maker = maker or _NewOutputs(args, given)
+                value = maker.make(field, value)
         args.put(field, value)
         results.append(value)
-    if not pass_.in_place and all(result is None for result in results):
+        wanted = True
+    if not wanted:
         names = ", ".join(f"{f.name}=True" for f in pass_.outputs)
         raise ValueError(f"{pass_.name}: no output is asked for; choose from {names}, or pass arrays")
     args.finish()
@@ -346,13 +360,13 @@ def run(
 ) -> list:
     """One call: its outputs in schema order, None where one was not asked for."""
     args, results = prepare(pass_, inputs, scalars, outputs, out)
-    how, device = _make_exec(pass_, args, determinism, precision, threads, cuda_stream)
-    status = pass_.function(args.memory, None if how is None else ctypes.byref(how))
+    how, device, stream = _make_exec(pass_, args, determinism, precision, threads, cuda_stream)
+    status = pass_.function(args.memory, how)
     if status:
         raise_for(status)
     _counts[pass_.counter[device]] += 1
-    if device == CUDA:
+    if device == CUDA and args.views:  # which plain arrays, that need not be told, are never in
         for result in results:
             if result is not None and not isinstance(result, list):
-                framework_of(pass_, "output", result).wrote(result, how.stream or 0)
+                framework_of(pass_, "output", result).wrote(result, stream)
     return results

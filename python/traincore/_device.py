@@ -11,7 +11,7 @@ import weakref
 import numpy as np
 
 from . import _arrays, _dtypes
-from ._library import Exec, lib, raise_for
+from ._library import lib, pack_exec, raise_for
 from .errors import Error
 
 _BITS = {
@@ -26,14 +26,14 @@ _flags: dict[int, tuple] = {}
 """Of each GPU: the array that holds its error bits, the array's framework, its address."""
 
 
-def error_flags(framework: _arrays.Framework, like) -> int | None:
-    """The address of the error bits of an array's GPU; None where its library makes no arrays."""
-    index = framework.read(like).index
+def error_flags(framework: _arrays.Framework, like) -> int:
+    """The address of the error bits of an array's GPU; 0 where its library makes no arrays."""
+    index = framework.device_index(like)
     if index not in _flags:
         try:
             flags = framework.zeros(like, (1,), _dtypes.I32)
         except NotImplementedError:
-            return None
+            return 0
         _flags[index] = flags, framework, framework.read(flags).data
     return _flags[index][2]
 
@@ -42,16 +42,16 @@ def check_device_errors() -> None:
     """Waits for the current streams, and raises ValueError if a kernel met a bad index since the last check."""
     found = 0
     for flags, framework, address in _flags.values():
-        how = Exec(size=ctypes.sizeof(Exec), stream=framework.stream(flags), device_errors=address)
-        found |= _read_errors(how)
+        found |= _read_errors(framework.stream(flags), address)
     if found:
         said = [_BITS.get(1 << i, f"error bit {1 << i}") for i in range(32) if found >> i & 1]
         raise ValueError("on the GPU, " + "; ".join(said))
 
 
-def _read_errors(how: Exec) -> int:
+def _read_errors(stream: int, address: int) -> int:
     bits = ctypes.c_uint32()
-    if status := lib.tc_read_errors(ctypes.byref(how), ctypes.byref(bits)):
+    how = pack_exec(stream=stream, device_errors=address)
+    if status := lib.tc_read_errors(how, ctypes.byref(bits)):
         raise_for(status)
     return bits.value
 
@@ -100,4 +100,4 @@ def _wait_flag() -> np.ndarray:
 def wait(stream: int) -> None:
     """Until the work of a stream is done; 0 is the legacy stream."""
     address = _wait_flag().__array_interface__["data"][0]
-    _read_errors(Exec(size=ctypes.sizeof(Exec), stream=stream or None, device_errors=address))
+    _read_errors(stream, address)

@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import pathlib
+import struct
 import sysconfig
 
 from . import errors
@@ -17,19 +18,15 @@ CPU, CUDA = 0, 1
 DEVICES = {"cpu": CPU, "cuda": CUDA}
 
 
-class Exec(ctypes.Structure):
-    """tc_exec: how to run a call."""
+_EXEC = struct.Struct("=I3i4Q")
 
-    _fields_ = [
-        ("size", ctypes.c_uint32),
-        ("determinism", ctypes.c_int32),
-        ("precision", ctypes.c_int32),
-        ("threads", ctypes.c_int32),
-        ("stream", ctypes.c_void_p),
-        ("workspace", ctypes.c_void_p),
-        ("workspace_bytes", ctypes.c_size_t),
-        ("device_errors", ctypes.c_void_p),
-    ]
+
+def pack_exec(
+    determinism: int = 0, precision: int = 0, threads: int = 0, stream: int = 0, workspace: int = 0,
+    workspace_bytes: int = 0, device_errors: int = 0,
+) -> bytes:  # fmt: skip
+    """A tc_exec, which says how to run a call; addresses are 0 where there is nothing."""
+    return _EXEC.pack(_EXEC.size, determinism, precision, threads, stream, workspace, workspace_bytes, device_errors)
 
 
 def _places() -> list[pathlib.Path]:
@@ -62,7 +59,7 @@ lib.tc_schema.restype = ctypes.c_char_p
 lib.tc_last_error.restype = ctypes.c_char_p
 lib.tc_version.restype = ctypes.c_char_p
 lib.tc_tensor_from_dlpack.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-lib.tc_read_errors.argtypes = [ctypes.POINTER(Exec), ctypes.POINTER(ctypes.c_uint32)]
+lib.tc_read_errors.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32)]
 
 capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 capsule_pointer.restype = ctypes.c_void_p

@@ -11,8 +11,8 @@ import typing
 import numpy as np
 
 from . import _arrays, _dtypes, ops
-from ._call import prepare
-from ._library import CPU, CUDA, DEVICES, Exec, raise_for
+from ._call import PRECISION, prepare, scratch_bytes
+from ._library import CPU, CUDA, DEVICES, pack_exec
 from .buffer import Buffer, checked_device
 
 FLOATS = (_dtypes.F32, _dtypes.F16, _dtypes.BF16)
@@ -184,7 +184,4 @@ def workspace_bytes(name: str, **keywords) -> int:
         pass_.scalar_values(keywords),
         tuple(keywords.get(f.name) for f in pass_.outputs),
     )
-    how, needed = Exec(ctypes.sizeof(Exec), 0, 1, 0), ctypes.c_size_t()
-    if status := pass_.workspace(args.memory, ctypes.byref(how), ctypes.byref(needed)):
-        raise_for(status)
-    return needed.value
+    return scratch_bytes(pass_, args, pack_exec(precision=PRECISION["strict"]))

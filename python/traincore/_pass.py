@@ -68,6 +68,7 @@ class Pass:
         self.conditions = [  # scalars that shapes depend on, and their places
             (f.name, i) for i, f in enumerate(self.scalars) if any(f"when({f.name}=" in t.shape for t in tensors)
         ]
+        self.scratch_on_gpu = raw["cuda_workspace"]  # whether a call there may need any
         self.counter = {index: (op, self.name, name) for index, name in enumerate(_BACKENDS)}
         self.layout = struct.Struct(self._format())
         self.args_type = ctypes.c_char * self.args_size

@@ -72,6 +72,7 @@ nlohmann::json to_json(const Pass& pass) {
                    {"determinism", offered(pass, kRunToRun, {"run_to_run", "batch_invariant", "unordered"})},
                    {"precision", offered(pass, kStandard, {"standard", "strict", "fast"})},
                    {"workspace", pass.workspace != nullptr},
+                   {"cuda_workspace", pass.cuda_workspace != nullptr},
                    {"fields", nlohmann::json::array()}};
   for (const Field& f : pass.fields) j["fields"].push_back(to_json(f));
   return j;
