@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ._define import backward_op, call, forward_op, or_none, rows, statistic_dtype
+from ._define import backward_op, forward_op, kernel, rows, statistic_dtype
 
 
 def _options(scale, causal, causal_offset, window_left, window_right, softcap, dropout, seed) -> dict:
@@ -24,8 +24,8 @@ def attention_forward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, slopes: Tensor | None, scale: float,
     causal: bool, causal_offset: int, left: int, right: int, softcap: float, dropout: float, seed: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    found = call(
-        "attention_forward", q, q=rows(q), k=rows(k), v=rows(v), mask=rows(mask), bias=rows(bias), alibi_slopes=rows(slopes),
+    found = kernel("attention_forward", q)(
+        q=rows(q), k=rows(k), v=rows(v), mask=rows(mask), bias=rows(bias), alibi_slopes=rows(slopes),
         **_options(scale, causal, causal_offset, left, right, softcap, dropout, seed),
     )  # fmt: skip
     return found.o, found.precise_output, found.row_max, found.row_log_sum
@@ -40,8 +40,8 @@ def _attention_backward_fake(
     do, q, k, v, mask, bias, slopes, precise_output, row_max, row_log_sum, scale, causal, causal_offset, left, right,
     softcap, dropout, seed, want_dbias, want_dslopes,
 ):  # fmt: skip
-    dbias, dslopes = (or_none(room, q) for room in _room(bias, want_dbias, slopes, want_dslopes))
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), dbias, dslopes
+    rooms = _room(bias, want_dbias, slopes, want_dslopes)
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), *rooms
 
 
 @backward_op("attention_backward", _attention_backward_fake)
@@ -51,13 +51,13 @@ def attention_backward(
     left: int, right: int, softcap: float, dropout: float, seed: int, want_dbias: bool, want_dslopes: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     dbias, dslopes = _room(bias, want_dbias, slopes, want_dslopes)
-    found = call(
-        "attention_backward", q, do=rows(do), q=rows(q), k=rows(k), v=rows(v), mask=rows(mask), bias=rows(bias),
+    found = kernel("attention_backward", q)(
+        do=rows(do), q=rows(q), k=rows(k), v=rows(v), mask=rows(mask), bias=rows(bias),
         alibi_slopes=rows(slopes), precise_output=precise_output, row_max=row_max, row_log_sum=row_log_sum,
         dq=True, dk=True, dv=True, dbias=dbias, dalibi_slopes=dslopes,
         **_options(scale, causal, causal_offset, left, right, softcap, dropout, seed),
     )  # fmt: skip
-    return found.dq, found.dk, found.dv, or_none(found.dbias, q), or_none(found.dalibi_slopes, q)
+    return found.dq, found.dk, found.dv, found.dbias, found.dalibi_slopes
 
 
 def _attention_setup(ctx, inputs, output):

@@ -5,6 +5,10 @@ dtypes. CPU tensors of float64 run the float64 definitions (traincore.reference)
 it validates the definition, not the kernels, which the tests hold against it.
 """
 
+import functools
+import inspect
+import typing
+
 import numpy as np
 import torch
 from torch.autograd import forward_ad
@@ -14,24 +18,31 @@ from .. import ops, reference
 NAMESPACE = "traincore"
 
 
-def call(name: str, first: torch.Tensor, **keywords):
-    """One pass: its kernel, or for float64 on the CPU its definition, which makes its outputs itself."""
+def kernel(name: str, first: torch.Tensor):
+    """The function of traincore.ops that serves a pass; of traincore.reference for a float64 tensor on the CPU."""
     if forward_ad._current_level >= 0:  # autograd has no hook for custom ops here, and would take the derivative as 0
         raise RuntimeError(f"traincore: {name}: forward-mode derivatives are not served; differentiate backwards")
     if first.dtype is not torch.float64 or first.device.type != "cpu":
-        return getattr(ops, name)(**keywords)
+        return getattr(ops, name)
+    return functools.partial(_definition, name)
+
+
+def _definition(name: str, **keywords):
+    """A pass in float64; it makes its outputs itself."""
     outputs = {f.name for f in ops.PASSES[name].outputs}
-    arrays = {
-        k: v if not isinstance(v, torch.Tensor) else True if k in outputs else v.detach().numpy()
-        for k, v in keywords.items()
-    }
-    found = getattr(reference, name)(**arrays)
+
+    def array(key: str, value):
+        if key in outputs and isinstance(value, (torch.Tensor, torch.dtype)):
+            return True
+        return value.detach().numpy() if isinstance(value, torch.Tensor) else value
+
+    found = getattr(reference, name)(**{key: array(key, value) for key, value in keywords.items()})
     return type(found)(*(torch.from_numpy(np.asarray(a)) if a is not None else None for a in found))
 
 
 def rows(tensor: torch.Tensor | None) -> torch.Tensor | None:
     """The tensor with a contiguous last dimension: itself, or a copy (of a transposed or an expanded one)."""
-    if tensor is None or tensor.dim() == 0 or tensor.shape[-1] <= 1 or tensor.stride(-1) == 1:
+    if tensor is None or tensor.is_contiguous() or tensor.shape[-1] <= 1 or tensor.stride(-1) == 1:
         return tensor
     return tensor.contiguous()
 
@@ -41,9 +52,17 @@ def statistic_dtype(tensor: torch.Tensor) -> torch.dtype:
     return torch.float64 if tensor.dtype is torch.float64 else torch.float32
 
 
-def or_none(output: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
-    """An output, or what stands for one that is not computed: custom ops return tensors only."""
-    return like.new_empty(0) if output is None else output
+def _tensors_only(function):
+    """The function as a custom op, which returns tensors only: empty ones stand for outputs that are not computed."""
+
+    @functools.wraps(function)
+    def filled(first: torch.Tensor, *others):
+        found = function(first, *others)
+        if isinstance(found, torch.Tensor):
+            return found
+        return tuple(first.new_empty(0) if output is None else output for output in found)
+
+    return filled
 
 
 def _refuse_second_derivative(name: str):
@@ -56,35 +75,47 @@ def _refuse_second_derivative(name: str):
     return refuse
 
 
-def _is_plain(inputs) -> bool:
-    """No mode, trace or transform is there to see the call, and its tensors are memory that kernels read as it stands."""
+def _sees_calls() -> bool:
+    """Whether a mode, trace or transform is there to see a call of the dispatcher."""
     return (
-        torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._len_torch_function_stack() == 0
-        and torch._C._functorch.peek_interpreter_stack() is None
-        and torch._C._get_tracing_state() is None
-        and all(map(_is_memory, inputs))
+        torch._C._len_torch_dispatch_stack() != 0
+        or torch._C._len_torch_function_stack() != 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._get_tracing_state() is not None
     )
 
 
-def _is_memory(value) -> bool:
-    if not isinstance(value, torch.Tensor):
-        return True
-    return type(value) in _PLAIN and (value.is_cpu or value.is_cuda) and not value.is_neg()
+def _is_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is memory that kernels read as it stands."""
+    return (
+        type(tensor) in _PLAIN
+        and (tensor.is_cuda or tensor.is_cpu)
+        and not tensor.is_neg()
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # one that outlived its transform
+    )
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
+def _tensor_places(function) -> list[int]:
+    """Which parameters are tensors, or None."""
+    kinds = [p.annotation for p in inspect.signature(function).parameters.values()]
+    return [i for i, kind in enumerate(kinds) if torch.Tensor in (kind, *typing.get_args(kind))]
+
+
 class Op:
-    """A pass as a custom op. In eager mode, where only autograd has to know of a call, the function and its gradient are
-    called without the dispatcher, whose way through Python takes longer than they do."""
+    """A pass as a custom op: `function` takes a tensor first and returns tensors, or None for what is not computed.
+
+    In eager mode, where only autograd has to know of a call, the function and its gradient are called without the
+    dispatcher, whose way through Python takes longer than they do."""
 
     def __init__(self, name: str, function, fake):
-        self._op = torch.library.custom_op(f"{NAMESPACE}::{name}", function, mutates_args=())
-        self._op.register_fake(fake)
+        self._op = torch.library.custom_op(f"{NAMESPACE}::{name}", _tensors_only(function), mutates_args=())
+        self._op.register_fake(_tensors_only(fake))
         self._function = function
-        self._differentiable = None  # else a torch.autograd.Function
+        self._places = _tensor_places(function)
+        self._differentiable = None  # else the apply of a torch.autograd.Function
 
     def differentiate(self, gradient, setup_context) -> None:
         self._op.register_autograd(gradient, setup_context=setup_context)
@@ -100,14 +131,23 @@ class Op:
             backward = staticmethod(gradient)
 
         Differentiable.__name__ = Differentiable.__qualname__ = function.__name__
-        self._differentiable = Differentiable
+        # Function.apply itself looks for functorch's transforms first, which __call__ has done.
+        self._differentiable = super(torch.autograd.Function, Differentiable).apply
 
     def __call__(self, *inputs):
-        if torch.compiler.is_compiling() or not _is_plain(inputs):
+        if torch.compiler.is_compiling() or _sees_calls():
             return self._op(*inputs)
-        if not torch.is_grad_enabled() or not any(isinstance(i, torch.Tensor) and i.requires_grad for i in inputs):
+        wants_gradient = False
+        for i in self._places:
+            tensor = inputs[i]
+            if tensor is None:
+                continue
+            if not _is_memory(tensor):
+                return self._op(*inputs)
+            wants_gradient = wants_gradient or tensor.requires_grad
+        if not wants_gradient or not torch.is_grad_enabled():
             return self._function(*inputs)
-        return self._op(*inputs) if self._differentiable is None else self._differentiable.apply(*inputs)
+        return self._op(*inputs) if self._differentiable is None else self._differentiable(*inputs)
 
 
 def forward_op(name: str, fake):

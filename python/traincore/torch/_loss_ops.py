@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from ._define import backward_op, call, forward_op, rows, statistic_dtype
+from ._define import backward_op, forward_op, kernel, rows, statistic_dtype
 
 
 def _softmax_fake(x, logarithm):
@@ -15,7 +15,7 @@ def _name(logarithm: bool, direction: str) -> str:
 
 @forward_op("softmax_forward", _softmax_fake)
 def softmax_forward(x: Tensor, logarithm: bool) -> Tensor:
-    return call(_name(logarithm, "forward"), x, x=rows(x)).y
+    return kernel(_name(logarithm, "forward"), x)(x=rows(x)).y
 
 
 def _softmax_backward_fake(dy, y, logarithm):
@@ -24,7 +24,7 @@ def _softmax_backward_fake(dy, y, logarithm):
 
 @backward_op("softmax_backward", _softmax_backward_fake)
 def softmax_backward(dy: Tensor, y: Tensor, logarithm: bool) -> Tensor:
-    return call(_name(logarithm, "backward"), y, y=y, dy=rows(dy)).dx
+    return kernel(_name(logarithm, "backward"), y)(y=y, dy=rows(dy)).dx
 
 
 def _softmax_setup(ctx, inputs, output):
@@ -62,8 +62,8 @@ def cross_entropy_forward(
     logits: Tensor, target: Tensor, weight: Tensor | None, normalizer: Tensor | None, reduction: str,
     ignore_index: int, label_smoothing: float, z_loss: float, scale: float, softcap: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    found = call(
-        "cross_entropy_forward", logits, logits=rows(logits), target=target, class_weight=rows(weight),
+    found = kernel("cross_entropy_forward", logits)(
+        logits=rows(logits), target=target, class_weight=rows(weight),
         normalizer=normalizer, **_options(reduction, ignore_index, label_smoothing, z_loss, scale, softcap),
     )  # fmt: skip
     return found.loss, found.row_max, found.row_log_sum
@@ -82,8 +82,8 @@ def cross_entropy_backward(
     row_log_sum: Tensor, reduction: str, ignore_index: int, label_smoothing: float, z_loss: float, scale: float,
     softcap: float,
 ) -> Tensor:  # fmt: skip
-    return call(
-        "cross_entropy_backward", logits, dloss=dloss, logits=rows(logits), target=target, class_weight=rows(weight),
+    return kernel("cross_entropy_backward", logits)(
+        dloss=dloss, logits=rows(logits), target=target, class_weight=rows(weight),
         normalizer=normalizer, row_max=row_max, row_log_sum=row_log_sum,
         **_options(reduction, ignore_index, label_smoothing, z_loss, scale, softcap),
     ).dlogits  # fmt: skip

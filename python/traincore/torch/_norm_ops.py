@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ._define import backward_op, call, forward_op, or_none, rows, statistic_dtype
+from ._define import backward_op, forward_op, kernel, rows, statistic_dtype
 
 
 def _per_row(x: Tensor) -> Tensor:
@@ -20,29 +20,31 @@ def _room(parameter: Tensor | None, wanted: bool) -> Tensor | None:
 # RMSNorm of x, or of x + a ------------------------------------------------------------------------------------------
 
 
-def _normed(x: Tensor, weight: Tensor | None, rounding: str) -> Tensor:
-    """Room for y."""
-    once = weight is None or rounding == "once"
-    return x.new_empty(x.shape, dtype=x.dtype if once else torch.promote_types(x.dtype, weight.dtype))
+def _normed_dtype(x: Tensor, weight: Tensor | None, rounding: str) -> torch.dtype | None:
+    """Of y; None for x's."""
+    if weight is None or rounding == "once" or weight.dtype is x.dtype:
+        return None
+    return torch.promote_types(x.dtype, weight.dtype)
 
 
 def _rmsnorm_fake(x, a, weight, eps, weight_offset, rounding):
-    return _normed(x, weight, rounding), or_none(None if a is None else x.new_empty(x.shape), x), _per_row(x)
+    y = x.new_empty(x.shape, dtype=_normed_dtype(x, weight, rounding))
+    return y, None if a is None else x.new_empty(x.shape), _per_row(x)
 
 
 @forward_op("rmsnorm_forward", _rmsnorm_fake)
 def rmsnorm_forward(
     x: Tensor, a: Tensor | None, weight: Tensor | None, eps: float, weight_offset: float, rounding: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    found = call(
-        "rmsnorm_forward", x, x=rows(x), residual=rows(a), weight=rows(weight), eps=eps, weight_offset=weight_offset,
-        rounding=rounding, y=_normed(x, weight, rounding), residual_out=a is not None,
+    found = kernel("rmsnorm_forward", x)(
+        x=rows(x), residual=rows(a), weight=rows(weight), eps=eps, weight_offset=weight_offset,
+        rounding=rounding, y=_normed_dtype(x, weight, rounding), residual_out=a is not None,
     )  # fmt: skip
-    return found.y, or_none(found.residual_out, x), found.rstd
+    return found.y, found.residual_out, found.rstd
 
 
 def _rmsnorm_backward_fake(dy, dh, x, a, weight, rstd, weight_offset, rounding, want_dweight):
-    return x.new_empty(x.shape), or_none(_room(weight, want_dweight), x)
+    return x.new_empty(x.shape), _room(weight, want_dweight)
 
 
 @backward_op("rmsnorm_backward", _rmsnorm_backward_fake)
@@ -50,18 +52,19 @@ def rmsnorm_backward(
     dy: Tensor, dh: Tensor | None, x: Tensor, a: Tensor | None, weight: Tensor | None, rstd: Tensor,
     weight_offset: float, rounding: str, want_dweight: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    found = call(
-        "rmsnorm_backward", x, dy=rows(dy), x=rows(x), residual=rows(a), weight=rows(weight), rstd=rstd,
+    found = kernel("rmsnorm_backward", x)(
+        dy=rows(dy), x=rows(x), residual=rows(a), weight=rows(weight), rstd=rstd,
         dresidual_out=rows(dh), weight_offset=weight_offset, rounding=rounding, dx=True,
         dweight=_room(weight, want_dweight),
     )  # fmt: skip
-    return found.dx, or_none(found.dweight, x)
+    return found.dx, found.dweight
 
 
 def _rmsnorm_setup(ctx, inputs, output):
     x, a, weight, _, ctx.weight_offset, ctx.rounding = inputs
     ctx.save_for_backward(x, a, weight, output[2])
-    ctx.mark_non_differentiable(*(output[1:] if a is None else output[2:]))
+    other = output[1:] if a is None else output[2:]
+    ctx.mark_non_differentiable(*(t for t in other if t is not None))
     ctx.set_materialize_grads(False)
 
 
@@ -88,12 +91,12 @@ def _layernorm_fake(x, weight, bias, eps):
 def layernorm_forward(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    found = call("layernorm_forward", x, x=rows(x), weight=rows(weight), bias=rows(bias), eps=eps)
+    found = kernel("layernorm_forward", x)(x=rows(x), weight=rows(weight), bias=rows(bias), eps=eps)
     return found.y, found.mean, found.rstd
 
 
 def _layernorm_backward_fake(dy, x, weight, bias, mean, rstd, want_dweight, want_dbias):
-    return x.new_empty(x.shape), or_none(_room(weight, want_dweight), x), or_none(_room(bias, want_dbias), x)
+    return x.new_empty(x.shape), _room(weight, want_dweight), _room(bias, want_dbias)
 
 
 @backward_op("layernorm_backward", _layernorm_backward_fake)
@@ -101,11 +104,11 @@ def layernorm_backward(
     dy: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, rstd: Tensor, want_dweight: bool,
     want_dbias: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    found = call(
-        "layernorm_backward", x, dy=rows(dy), x=rows(x), weight=rows(weight), mean=mean, rstd=rstd, dx=True,
+    found = kernel("layernorm_backward", x)(
+        dy=rows(dy), x=rows(x), weight=rows(weight), mean=mean, rstd=rstd, dx=True,
         dweight=_room(weight, want_dweight), dbias=_room(bias, want_dbias),
     )  # fmt: skip
-    return found.dx, or_none(found.dweight, x), or_none(found.dbias, x)
+    return found.dx, found.dweight, found.dbias
 
 
 def _layernorm_setup(ctx, inputs, output):

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from ._define import backward_op, call, forward_op, or_none, rows
+from ._define import backward_op, forward_op, kernel, rows
 
 # Activations --------------------------------------------------------------------------------------------------------
 
@@ -25,23 +25,23 @@ def _activation_fake(gate, up, kind):
 def activation_forward(gate: Tensor, up: Tensor | None, kind: str) -> Tensor:
     if gate.numel() == 0:
         return gate.new_empty(gate.shape)
-    found = call("activation_forward", gate, gate=_rows_of(gate), up=_rows_of(up), kind=kind)
+    found = kernel("activation_forward", gate)(gate=_rows_of(gate), up=_rows_of(up), kind=kind)
     return _shaped(found.y, gate)
 
 
 def _activation_backward_fake(dy, gate, up, kind):
-    return gate.new_empty(gate.shape), or_none(None if up is None else up.new_empty(up.shape), gate)
+    return gate.new_empty(gate.shape), None if up is None else up.new_empty(up.shape)
 
 
 @backward_op("activation_backward", _activation_backward_fake)
 def activation_backward(dy: Tensor, gate: Tensor, up: Tensor | None, kind: str) -> tuple[Tensor, Tensor]:
     if gate.numel() == 0:
         return _activation_backward_fake(dy, gate, up, kind)
-    found = call(
-        "activation_backward", gate, dy=_rows_of(dy), gate=_rows_of(gate), up=_rows_of(up), kind=kind, dgate=True,
+    found = kernel("activation_backward", gate)(
+        dy=_rows_of(dy), gate=_rows_of(gate), up=_rows_of(up), kind=kind, dgate=True,
         dup=up is not None,
     )  # fmt: skip
-    return _shaped(found.dgate, gate), or_none(None if up is None else _shaped(found.dup, up), gate)
+    return _shaped(found.dgate, gate), None if up is None else _shaped(found.dup, up)
 
 
 def _activation_setup(ctx, inputs, output):
@@ -62,26 +62,23 @@ activation_forward.differentiate(_activation_gradient, _activation_setup)
 
 
 def _rope_fake(q, k, cos, sin, positions, pairing):
-    return q.new_empty(q.shape), or_none(None if k is None else k.new_empty(k.shape), q)
+    return q.new_empty(q.shape), None if k is None else k.new_empty(k.shape)
 
 
 @forward_op("rope_forward", _rope_fake)
 def rope_forward(
     q: Tensor, k: Tensor | None, cos: Tensor, sin: Tensor, positions: Tensor | None, pairing: str
 ) -> tuple[Tensor, Tensor]:
-    found = call(
-        "rope_forward", q, q=rows(q), k=rows(k), cos=rows(cos), sin=rows(sin), positions=positions, pairing=pairing,
+    found = kernel("rope_forward", q)(
+        q=rows(q), k=rows(k), cos=rows(cos), sin=rows(sin), positions=positions, pairing=pairing,
         k_out=k is not None,
     )  # fmt: skip
-    return found.q_out, or_none(found.k_out, q)
+    return found.q_out, found.k_out
 
 
 def _rope_backward_fake(dq_out, dk_out, q, k, cos, sin, positions, pairing):
-    dcos, dsin = (or_none(None if q is None else table.new_empty(table.shape), dq_out) for table in (cos, sin))
-    return (
-        dq_out.new_empty(dq_out.shape), or_none(None if dk_out is None else dk_out.new_empty(dk_out.shape), dq_out),
-        dcos, dsin,
-    )  # fmt: skip
+    dcos, dsin = (None if q is None else table.new_empty(table.shape) for table in (cos, sin))
+    return dq_out.new_empty(dq_out.shape), None if dk_out is None else dk_out.new_empty(dk_out.shape), dcos, dsin
 
 
 @backward_op("rope_backward", _rope_backward_fake)
@@ -91,11 +88,11 @@ def rope_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """q and k are given for the gradients of the tables, which alone need them."""
     tables = {} if q is None else {"dcos": cos.new_empty(cos.shape), "dsin": sin.new_empty(sin.shape)}
-    found = call(
-        "rope_backward", dq_out, dq_out=rows(dq_out), dk_out=rows(dk_out), q=rows(q), k=rows(k), cos=rows(cos),
+    found = kernel("rope_backward", dq_out)(
+        dq_out=rows(dq_out), dk_out=rows(dk_out), q=rows(q), k=rows(k), cos=rows(cos),
         sin=rows(sin), positions=positions, pairing=pairing, dq=True, dk=dk_out is not None, **tables,
     )  # fmt: skip
-    return found.dq, *(or_none(room, dq_out) for room in (found.dk, found.dcos, found.dsin))
+    return found.dq, found.dk, found.dcos, found.dsin
 
 
 def _rope_setup(ctx, inputs, output):

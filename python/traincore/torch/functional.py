@@ -17,11 +17,10 @@ _BOTTOM_RIGHT = -(2**63)
 
 def _require_tensors(function: str, optional: tuple[str, ...] = (), **given: Tensor | None) -> None:
     for name, value in given.items():
-        if value is None and name in optional:
+        if (isinstance(value, Tensor) and value.layout is torch.strided) or (value is None and name in optional):
             continue
-        if not isinstance(value, Tensor) or value.layout is not torch.strided:
-            kind = f"{value.layout} tensor" if isinstance(value, Tensor) else type(value).__name__
-            raise TypeError(f"{function}: {name} is a {kind}, expected a dense torch tensor")
+        kind = f"{value.layout} tensor" if isinstance(value, Tensor) else type(value).__name__
+        raise TypeError(f"{function}: {name} is a {kind}, expected a dense torch tensor")
 
 
 def _autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -40,7 +39,7 @@ def _autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
 def over_rows(function: str, norm, x: Tensor, shape: tuple[int, ...], *parameters: Tensor | None):
     """norm(x, *parameters) over the trailing dimensions of x, which must be `shape`, as one."""
     _require_tensors(function, x=x)
-    if len(shape) > x.dim() or x.shape[x.dim() - len(shape) :] != torch.Size(shape):
+    if shape and x.shape[-len(shape) :] != shape:
         raise ValueError(f"{function}: x has shape {list(x.shape)}, expected [..., {', '.join(map(str, shape))}]")
     if len(shape) <= 1:
         return norm(x, *parameters)
