@@ -177,14 +177,15 @@ TEST(SchemaJson, DescribesTheStructs) {
     }
 }
 
-// Defaults survive JSON, the smallest int64 included.
-TEST(SchemaJson, DefaultsAreTheFieldsOwn) {
+// Defaults survive JSON, the smallest int64 included; and who needs no scratch on a GPU is not asked how much.
+TEST(SchemaJson, DefaultsAndScratchAreThePassesOwn) {
   const auto all = nlohmann::json::parse(tc_schema());
   size_t o = 0;
   for (const OpEntry& op : all_ops()) {
     const auto& passes = all[o++]["passes"];
     ASSERT_EQ(passes.size(), op.passes.size());
     for (size_t p = 0; p < op.passes.size(); ++p) {
+      EXPECT_EQ(passes[p]["cuda_workspace"], op.passes[p].cuda_workspace != nullptr);
       const auto& fields = passes[p]["fields"];
       ASSERT_EQ(fields.size(), op.passes[p].fields.size());
       for (size_t f = 0; f < fields.size(); ++f) {

@@ -65,6 +65,19 @@ def test_repeats_bit_for_bit(device, name):
 
 @on_every_device
 @every_case
+def test_without_gradient_the_bits_are_the_same(device, name):
+    """Though nothing is saved for a backward pass."""
+    op, shapes, ours, _ = CASES[name]
+    serve(device, op)
+    given = inputs(shapes, device, torch.float32)
+    with torch.no_grad():
+        found = as_tuple(ours(*given))
+    for one, other in zip(found, as_tuple(ours(*given)), strict=True):
+        assert torch.equal(one, other) and other.requires_grad and not one.requires_grad
+
+
+@on_every_device
+@every_case
 def test_strided_inputs_and_expanded_gradients(device, name):
     op, shapes, ours, _ = CASES[name]
     serve(device, op)

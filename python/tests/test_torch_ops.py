@@ -112,3 +112,56 @@ def test_current_stream_is_used():
 def test_mixed_devices_are_refused():
     with pytest.raises(ValueError, match="another device"):
         tc.ops.rmsnorm_forward(x=randn("cuda", 3, 7), weight=randn("cpu", 7), eps=1e-6)
+
+
+def kinds():
+    """Calls of RMSNorm that differ in one respect each: what is given, shapes, strides, dtypes, scalars."""
+    wide, w = randn("cpu", 6, 40), randn("cpu", 20)
+    for x in (wide[:, :20], wide[:, ::2].contiguous(), wide[::2, :20], wide[:5, :20], wide[:, :20].bfloat16()):
+        for more in ({}, {"weight": w}, {"weight": torch.nn.Parameter(w)}, {"residual": x.clone()}):
+            yield {"x": x, "eps": 1e-6, **more}
+            yield {"x": x, "eps": 0.5, "rstd": False, **more}
+            yield {"x": x, "eps": 0.5, "residual_out": "residual" in more, "y": torch.empty_like(x), **more}
+
+
+def test_calls_of_a_kind_seen_before():
+    """All again, on other memory: the same answers as the first time, which are those of NumPy's arrays."""
+
+    def moved(value):
+        return value.detach().clone(memory_format=torch.preserve_format) if isinstance(value, torch.Tensor) else value
+
+    def numpy(value):
+        return value.detach().float().numpy() if isinstance(value, torch.Tensor) else value
+
+    first = [tc.ops.rmsnorm_forward(**keywords) for keywords in kinds()]
+    again = [tc.ops.rmsnorm_forward(**{k: moved(v) for k, v in keywords.items()}) for keywords in kinds()]
+    for keywords, one, other in zip(kinds(), first, again, strict=True):
+        exact = tc.ops.rmsnorm_forward(**{k: numpy(v) for k, v in keywords.items()})
+        for a, b, c in zip(one, other, exact, strict=True):
+            assert (a is None) == (b is None) == (c is None)
+            if a is not None:
+                assert torch.equal(a, b) and a.dtype == b.dtype and a.data_ptr() != b.data_ptr()
+                assert error(a, torch.from_numpy(c)) < (1e-2 if a.dtype is torch.bfloat16 else 1e-6)
+
+
+def test_shapes_follow_scalars_each_time():
+    logits, target = randn("cpu", 4, 9), torch.arange(4)
+    for _ in range(2):
+        for reduction, shape in (("none", (4,)), ("mean", ())):
+            assert tc.ops.cross_entropy_forward(logits=logits, target=target, reduction=reduction).loss.shape == shape
+
+
+def test_refusals_of_a_kind_seen_before():
+    x = randn("cpu", 3, 7)
+    for _ in range(3):
+        with pytest.raises(ValueError, match=r"rstd .*overlap"):
+            tc.ops.rmsnorm_forward(x=x, eps=1e-6, rstd=x[:, 0])
+        with pytest.raises(ValueError, match="weight"):
+            tc.ops.rmsnorm_forward(x=x, weight=randn("cpu", 6), eps=1e-6)
+        with pytest.raises(TypeError, match="eps"):
+            tc.ops.rmsnorm_forward(x=x, eps="small")
+        with pytest.raises(TypeError, match=r"x: .*sparse"):
+            tc.ops.rmsnorm_forward(x=torch.eye(3).to_sparse(), eps=1e-6)
+        with pytest.raises(TypeError, match="x: it is on device meta"):
+            tc.ops.rmsnorm_forward(x=torch.empty(3, 7, device="meta"), eps=1e-6)
+        assert tc.ops.rmsnorm_forward(x=x, eps=1e-6).y.shape == x.shape

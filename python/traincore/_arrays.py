@@ -11,7 +11,7 @@ import typing
 
 import numpy as np
 
-from . import _dtypes
+from . import _dtypes, _plans
 from ._library import CPU, CUDA, capsule_pointer, lib, raise_for
 
 TENSOR_BYTES = 152  # sizeof(tc_tensor)
@@ -130,6 +130,7 @@ class Torch(Framework):
         self.raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         for kind in (torch.Tensor, torch.nn.Parameter):
             capsule_makers[kind] = torch.utils.dlpack.to_dlpack
+            _plans.tensor_types.add(kind)
 
     def read(self, array) -> View:
         device = self.devices.get(array.device) or self._device(array)
@@ -146,7 +147,8 @@ class Torch(Framework):
         return self.devices[device]
 
     def empty(self, like, shape, dtype):
-        return like.new_empty(size=shape, dtype=self.dtypes[dtype])  # by name: half the time that a first argument takes
+        # A shape given by name is read in half the time.
+        return like.new_empty(size=shape, dtype=self.dtypes[dtype])
 
     def zeros(self, like, shape, dtype):
         return like.new_zeros(size=shape, dtype=self.dtypes[dtype])

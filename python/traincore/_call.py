@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from . import _arrays, _device, _dtypes, _shapes, errors
+from . import _arrays, _device, _dtypes, _plans, _shapes, errors
 from ._library import CPU, CUDA, last_error, pack_exec, raise_for, tensors_from_capsules
 from ._pass import FORMATS, Field, Pass
 from .calls import _counts
@@ -96,6 +96,10 @@ class Arguments:
                 kind = ValueError if isinstance(value, int) else TypeError
                 raise kind(f"{self.pass_.name}: {field.name} is {value!r}, expected {wanted[code]}") from None
         self.pass_.layout.pack_into(self.memory, 0, self.pass_.args_size, *self.scalars)
+
+    def conditions(self) -> tuple:
+        """The scalars that shapes depend on."""
+        return tuple([int(self.scalars[i]) for _, i in self.pass_.conditions]) if self.pass_.conditions else ()
 
     def put(self, field: Field, value) -> None:
         if field.is_list:
@@ -198,8 +202,7 @@ class _NewOutputs:
     def __init__(self, args: Arguments, given: list[tuple[Field, object]]):
         self.args, self.given = args, given
         described = tuple([args.describe(f.name, value) for f, value in given if not f.is_list])
-        conditions = tuple([args.scalars[i] for _, i in args.pass_.conditions]) if args.pass_.conditions else ()
-        self.defaults = _defaults(args.pass_, conditions, described)
+        self.defaults = _defaults(args.pass_, args.conditions(), described)
 
     def make(self, field: Field, wish):
         args = self.args
@@ -297,7 +300,11 @@ def _make_exec(
         return None, CPU, 0
     if not isinstance(threads, int) or not 0 <= threads < 2**31:
         raise ValueError(f"{pass_.name}: threads is {threads!r}, expected 0 (all cores) or a number of threads")
-    how = (_choose(pass_, "determinism", determinism, DETERMINISM), _choose(pass_, "precision", precision, PRECISION), threads)
+    how = (
+        _choose(pass_, "determinism", determinism, DETERMINISM),
+        _choose(pass_, "precision", precision, PRECISION),
+        threads,
+    )
     if on_cpu:
         return pack_exec(*how), CPU, 0
     stream = framework.stream(like)
@@ -327,13 +334,28 @@ def _scratch(pass_: Pass, args: Arguments, how: bytes) -> tuple[int, int]:
 def prepare(pass_: Pass, inputs: tuple, scalars: tuple, outputs: tuple, out=None) -> tuple[Arguments, list]:
     """The struct of a call, and its outputs, made where they were not given; nothing is computed."""
     args = Arguments(pass_, scalars)
-    given = []
-    for field, value in zip(pass_.inputs, inputs):
-        if value is not None:
-            args.put(field, value)
-            given.append((field, value))
     if out is not None:
         outputs = _merge_out(pass_, outputs, out)
+    try:
+        kind, tensors = _plans.kind_of(pass_, args.conditions(), (*inputs, *outputs))
+        plan = _plans.find(kind)
+        if plan is not None:
+            args.like, args.framework = tensors[0], _arrays.framework_of(type(tensors[0]))
+            return args, plan.fill(args.memory, tensors, outputs)
+    except Exception:  # of tensors that are no memory, or for lack of it: raised again below, with a name
+        kind = None
+    results = _fill(args, inputs, outputs)
+    if kind is not None:
+        _plans.keep(kind, pass_, args.memory, inputs, outputs, results)
+    return args, results
+
+
+def _fill(args: Arguments, inputs: tuple, outputs: tuple) -> list:
+    """Puts arrays of any kind and new outputs into a call's struct; returns the outputs."""
+    pass_ = args.pass_
+    given = [(field, value) for field, value in zip(pass_.inputs, inputs) if value is not None]
+    for field, value in given:
+        args.put(field, value)
     maker = None
     results = []
     wanted = pass_.in_place
@@ -352,7 +374,7 @@ def prepare(pass_: Pass, inputs: tuple, scalars: tuple, outputs: tuple, out=None
         names = ", ".join(f"{f.name}=True" for f in pass_.outputs)
         raise ValueError(f"{pass_.name}: no output is asked for; choose from {names}, or pass arrays")
     args.finish()
-    return args, results
+    return results
 
 
 def run(

@@ -3,7 +3,6 @@
 NumPy arguments are copied into Buffers; Buffers and device arrays are kept by reference. Every result is a Buffer.
 """
 
-import ctypes
 import math
 import numbers
 import typing

@@ -22,10 +22,12 @@ def _attention_fake(q, k, v, mask, bias, slopes, scale, causal, causal_offset, l
 @forward_op("attention_forward", _attention_fake)
 def attention_forward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, slopes: Tensor | None, scale: float,
-    causal: bool, causal_offset: int, left: int, right: int, softcap: float, dropout: float, seed: int,
+    causal: bool, causal_offset: int, left: int, right: int, softcap: float, dropout: float, seed: int, *,
+    save: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     found = kernel("attention_forward", q)(
         q=rows(q), k=rows(k), v=rows(v), mask=rows(mask), bias=rows(bias), alibi_slopes=rows(slopes),
+        precise_output=save, row_max=save, row_log_sum=save,
         **_options(scale, causal, causal_offset, left, right, softcap, dropout, seed),
     )  # fmt: skip
     return found.o, found.precise_output, found.row_max, found.row_log_sum

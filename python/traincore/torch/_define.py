@@ -62,6 +62,9 @@ def _tensors_only(function):
             return found
         return tuple(first.new_empty(0) if output is None else output for output in found)
 
+    signature = inspect.signature(function)
+    positional = [p for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    filled.__signature__ = signature.replace(parameters=positional)
     return filled
 
 
@@ -105,7 +108,8 @@ def _tensor_places(function) -> list[int]:
 
 
 class Op:
-    """A pass as a custom op: `function` takes a tensor first and returns tensors, or None for what is not computed.
+    """A pass as a custom op: `function` takes a tensor first and returns tensors, or None for what is not computed. If
+    it has a keyword `save`, that says whether it makes what only its gradient needs.
 
     In eager mode, where only autograd has to know of a call, the function and its gradient are called without the
     dispatcher, whose way through Python takes longer than they do."""
@@ -114,6 +118,8 @@ class Op:
         self._op = torch.library.custom_op(f"{NAMESPACE}::{name}", _tensors_only(function), mutates_args=())
         self._op.register_fake(_tensors_only(fake))
         self._function = function
+        saves = "save" in inspect.signature(function).parameters
+        self._without_gradient = functools.partial(function, save=False) if saves else function
         self._places = _tensor_places(function)
         self._differentiable = None  # else the apply of a torch.autograd.Function
 
@@ -146,7 +152,7 @@ class Op:
                 return self._op(*inputs)
             wants_gradient = wants_gradient or tensor.requires_grad
         if not wants_gradient or not torch.is_grad_enabled():
-            return self._function(*inputs)
+            return self._without_gradient(*inputs)
         return self._op(*inputs) if self._differentiable is None else self._differentiable(*inputs)
 
 

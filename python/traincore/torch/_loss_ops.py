@@ -60,11 +60,12 @@ def _options(reduction, ignore_index, label_smoothing, z_loss, scale, softcap) -
 @forward_op("cross_entropy_forward", _cross_entropy_fake)
 def cross_entropy_forward(
     logits: Tensor, target: Tensor, weight: Tensor | None, normalizer: Tensor | None, reduction: str,
-    ignore_index: int, label_smoothing: float, z_loss: float, scale: float, softcap: float,
+    ignore_index: int, label_smoothing: float, z_loss: float, scale: float, softcap: float, *, save: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     found = kernel("cross_entropy_forward", logits)(
         logits=rows(logits), target=target, class_weight=rows(weight),
-        normalizer=normalizer, **_options(reduction, ignore_index, label_smoothing, z_loss, scale, softcap),
+        normalizer=normalizer, row_max=save, row_log_sum=save,
+        **_options(reduction, ignore_index, label_smoothing, z_loss, scale, softcap),
     )  # fmt: skip
     return found.loss, found.row_max, found.row_log_sum
 

@@ -34,11 +34,12 @@ def _rmsnorm_fake(x, a, weight, eps, weight_offset, rounding):
 
 @forward_op("rmsnorm_forward", _rmsnorm_fake)
 def rmsnorm_forward(
-    x: Tensor, a: Tensor | None, weight: Tensor | None, eps: float, weight_offset: float, rounding: str
-) -> tuple[Tensor, Tensor, Tensor]:
+    x: Tensor, a: Tensor | None, weight: Tensor | None, eps: float, weight_offset: float, rounding: str, *,
+    save: bool = True,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     found = kernel("rmsnorm_forward", x)(
         x=rows(x), residual=rows(a), weight=rows(weight), eps=eps, weight_offset=weight_offset,
-        rounding=rounding, y=_normed_dtype(x, weight, rounding), residual_out=a is not None,
+        rounding=rounding, y=_normed_dtype(x, weight, rounding), residual_out=a is not None, rstd=save,
     )  # fmt: skip
     return found.y, found.residual_out, found.rstd
 
@@ -89,9 +90,11 @@ def _layernorm_fake(x, weight, bias, eps):
 
 @forward_op("layernorm_forward", _layernorm_fake)
 def layernorm_forward(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, *, save: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
-    found = kernel("layernorm_forward", x)(x=rows(x), weight=rows(weight), bias=rows(bias), eps=eps)
+    found = kernel("layernorm_forward", x)(
+        x=rows(x), weight=rows(weight), bias=rows(bias), eps=eps, mean=save, rstd=save
+    )
     return found.y, found.mean, found.rstd
 
 
