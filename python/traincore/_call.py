@@ -290,7 +290,7 @@ def _choose_stream(pass_: Pass, framework: _arrays.Framework, current: int, cuda
     return cuda_stream
 
 
-def _make_exec(
+def make_exec(
     pass_: Pass, args: Arguments, determinism, precision, threads, cuda_stream
 ) -> tuple[bytes | None, int, int]:
     """How to run, where (CPU or CUDA), on which stream. None: every default, on the CPU."""
@@ -382,7 +382,7 @@ def run(
 ) -> list:
     """One call: its outputs in schema order, None where one was not asked for."""
     args, results = prepare(pass_, inputs, scalars, outputs, out)
-    how, device, stream = _make_exec(pass_, args, determinism, precision, threads, cuda_stream)
+    how, device, stream = make_exec(pass_, args, determinism, precision, threads, cuda_stream)
     status = pass_.function(args.memory, how)
     if status:
         raise_for(status)

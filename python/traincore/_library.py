@@ -51,11 +51,12 @@ def _find(name: str) -> pathlib.Path:
 
 _path = _find(os.path.basename(os.environ.get("TRAINCORE_LIBRARY", "libtraincore.so.0")))
 lib = ctypes.CDLL(str(_path))
-if not hasattr(lib, "tc_schema"):
+if hasattr(lib, "tc_schema"):
+    lib.tc_schema.restype = ctypes.c_char_p
+if not hasattr(lib, "tc_schema") or b'"cuda_workspace"' not in lib.tc_schema():
     raise ImportError(f"traincore: {_path} is older than this package; build it again")
 _with_interpreter_lock = ctypes.PyDLL(str(_path))
 
-lib.tc_schema.restype = ctypes.c_char_p
 lib.tc_last_error.restype = ctypes.c_char_p
 lib.tc_version.restype = ctypes.c_char_p
 lib.tc_tensor_from_dlpack.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
