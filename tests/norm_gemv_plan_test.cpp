@@ -92,25 +92,36 @@ TEST(NormGemvPlan, TilesTakeEveryOutputAndAllOfK) {
       const int64_t turn = int64_t{gpu_tile_stages(transposed)} * kGpuTileStep;
       EXPECT_GE(plan.stride, (plan.slices - 1) * plan.slice + (plan.slice + turn - 1) / turn * turn);
       const int64_t floats = rows * (plan.stride + plan.slices * plan.batch);
-      EXPECT_GE(plan.shared, static_cast<size_t>(floats) * sizeof(float));
+      EXPECT_GE(plan.shared, static_cast<size_t>(floats) * sizeof(float) + gpu_tile_ring(transposed));
+      EXPECT_EQ((plan.stride * rows + plan.slices * rows * plan.batch) % 4, 0) << "the ring is aligned behind them";
       EXPECT_LE(static_cast<int64_t>(plan.shared) + kFixedShared, device.shared_per_block);
       EXPECT_LE(plan.cluster, device.sm < 90 ? 1 : 8);
     }
   });
 }
 
-TEST(NormGemvPlan, TilesFillTheGpuAndLeaveRoomForTheNextKernel) {
-  for (const auto& [k, n] : {std::pair<int64_t, int64_t>{4096, 14336}, {8192, 8192}, {4096, 4096}})
-    for (const bool transposed : {false, true})
-      for (const int64_t rows : {1, 4, 8}) {
-        SCOPED_TRACE(fmt::format("k={} n={} transposed={} rows={}", k, n, transposed, rows));
-        const TilesPlan plan = plan_tiles(product(rows, k, {n, 0, 0}), transposed, h200());
-        EXPECT_EQ(plan.serves, !transposed || rows == 4);
-        EXPECT_GE(plan.blocks, h200().multiprocessors * 95 / 100);
-        EXPECT_LE(2 * (plan.shared + (3 << 10)), static_cast<size_t>(h200().shared_per_block));
-        if (!transposed) EXPECT_GE(plan.units / (plan.blocks / plan.cluster), 4) << "wide strips";
-        if (!transposed) EXPECT_GE(plan.slices * plan.abreast, 7) << "busy warps";
-      }
+// What measured fastest on the H200, except for 4096 x 4096 of [k, n], where clusters of two had not been measured.
+struct Expected {
+  bool transposed;
+  int64_t k, n;
+  std::array<int32_t, 3> clusters;  // for 1, 4 and 8 rows; 0: dots serve
+};
+TEST(NormGemvPlan, TilesTakeTheSmallestClusterThatFillsTheGpu) {
+  for (const auto& [transposed, k, n, clusters] : {Expected{true, 4096, 14336, {0, 1, 1}},
+                                                   {true, 8192, 8192, {0, 1, 0}},
+                                                   {true, 4096, 4096, {0, 1, 1}},
+                                                   {false, 4096, 14336, {1, 1, 1}},
+                                                   {false, 8192, 8192, {1, 1, 2}},
+                                                   {false, 4096, 4096, {2, 2, 2}}})
+    for (size_t i = 0; i < clusters.size(); ++i) {
+      const std::array<int64_t, 3> rows = {1, 4, 8};
+      SCOPED_TRACE(fmt::format("k={} n={} transposed={} rows={}", k, n, transposed, rows[i]));
+      const TilesPlan plan = plan_tiles(product(rows[i], k, {n, 0, 0}), transposed, h200());
+      EXPECT_EQ(plan.serves ? plan.cluster : 0, clusters[i]);
+      if (!plan.serves) continue;
+      EXPECT_GE(plan.blocks, h200().multiprocessors * 4 / 5);
+      EXPECT_EQ(plan.slices * plan.abreast, kGpuTileWarps) << "every warp has work";
+    }
 }
 
 TEST(NormGemvPlan, MatricesThatAreReadTheSameWayShareALaunch) {

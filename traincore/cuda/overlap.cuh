@@ -1,6 +1,7 @@
 // Device code: a kernel that may start while the one ahead of it on the stream still runs, Grid::overlaps. Below sm_90 it
 // never does.
 #pragma once
+#include <cstdint>
 
 namespace tc::cuda {
 
@@ -9,6 +10,21 @@ namespace tc::cuda {
 __device__ __forceinline__ void send_for([[maybe_unused]] const void* p, [[maybe_unused]] int bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
+#endif
+}
+
+// For .L2::cache_hint: what is read once leaves the second-level cache first.
+__device__ __forceinline__ uint64_t read_once_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+// send_for() what is read once.
+__device__ __forceinline__ void send_for_once([[maybe_unused]] const void* p, [[maybe_unused]] int bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(p), "r"(bytes),
+               "l"(read_once_policy())
+               : "memory");
 #endif
 }
 

@@ -47,7 +47,7 @@ class Stream {
   // What the first steps will load, as far as the second-level cache: a thread for every row.
   __device__ __forceinline__ void send_for(int steps, int begin, int end) const {
     const int lane = int(threadIdx.x) % kGpuWarp, bytes = min(steps * kGpuWarp * kVec, end - begin) * int(sizeof(T));
-    if (kVec > 1 && lane < walk_.count) cuda::send_for(next_ - lane * kVec + lane * stride_, bytes);
+    if (kVec > 1 && lane < walk_.count) cuda::send_for_once(next_ - lane * kVec + lane * stride_, bytes);
   }
   // To the next steps of these rows, or to the next rows once their columns have all been loaded.
   __device__ __forceinline__ void advance(const GemvArgs& a, int columns, int begin, int end) {
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kGpuThreads, 1) dots_kernel(const DotsArgs arg
     const int end = begin + min(k - begin, args.part);
     const int steps = (end - begin + kStep * kStages - 1) / (kStep * kStages) * kStages;
     Stream<T, kVec> stream(a, rows, begin, end);
-    stream.send_for(kStages, begin, end);
+    stream.send_for(kGpuDotsAhead, begin, end);
     if (begin == 0) {
       wait_for_stream();
       let_next_begin();

@@ -1,6 +1,8 @@
 // Device code that both products share: the arguments of a launch, and v = Norm(x) on its way into shared memory. To be
 // included after plan.h, whose constants it is made of.
 #pragma once
+#include <cuda_pipeline.h>
+
 #include "traincore/cuda/elements.cuh"
 #include "traincore/cuda/overlap.cuh"
 #include "traincore/cuda/reduce.cuh"
@@ -42,6 +44,12 @@ void run_tiles(const GemvArgs& args, const TilesPlan& plan, bool transposed, int
 
 using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabulary of GPU kernels
 
+// 16 bytes on their way into shared memory, through the first-level cache; for __pipeline_commit().
+__device__ __forceinline__ void copy_cached(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(uint32_t(__cvta_generic_to_shared(to))), "l"(from)
+               : "memory");
+}
+
 // v = (x - near - rest) rstd gain + bias; near + rest is the mean, near so close that x - near loses nothing.
 struct RowMoments {
   float near, rest, rstd;
@@ -49,6 +57,8 @@ struct RowMoments {
 
 // v of a launch's rows in shared memory, row after row. A row is served by every kRows-th warp; rows beyond the last are
 // the last again. kPaired: of 8 neighbouring columns the lanes of a warp read 4 next to each other, then the other 4.
+// The gain is asked for before x: each thread's share comes to where its v will stand, and nobody waits for it before the
+// moments are known.
 template <int kRows, bool kPaired, int kBlockThreads>
 class Normalised {
  public:
@@ -61,17 +71,15 @@ class Normalised {
       constexpr int kWidth = decltype(width)::value;
       if (!is_known_) find_moments<kWidth>(load);
       is_known_ = true;
-      stage_columns<kWidth>(load, begin, end);
+      __pipeline_wait_prior(0);
+      stage_columns<kWidth>(load, begin, end, padded);
     };
     const std::byte* const x = a_.x.at(a_.first + min(warp() % kRows, a_.rows - 1), 0);
     const auto typed = [&]<class X>(X) {
       by(Width<kGpuNormWide>{}, PlainVector<X, kGpuNormWide>{reinterpret_cast<const X*>(x)});
     };
-    if (!a_.is_wide) {
-      stage_gain<1>(begin, end, padded);
-      return by(Width<1>{}, [&](int c) { return AnyVector{x, a_.x.dtype}.template load<1>(c); });
-    }
-    stage_gain<kGpuNormWide>(begin, end, padded);
+    if (!a_.is_wide) return by(Width<1>{}, [&](int c) { return AnyVector{x, a_.x.dtype}.template load<1>(c); });
+    ask_for_gain(begin, end);
     if (a_.x.dtype == TC_DTYPE_F32) return typed(float{});
     a_.x.dtype == TC_DTYPE_BF16 ? typed(bf16{}) : typed(f16{});
   }
@@ -134,22 +142,36 @@ class Normalised {
     }
   }
 
-  // The gain, where v will stand: its loads wait for nothing, and each thread has what it needs.
+  // Eight elements of 16 bits come to the first four places of v's eight.
+  __device__ __forceinline__ void ask_for_gain(int begin, int end) {
+    const AnyVector& gain = a_.gain.vector;
+    if (!gain.data) return;
+    const int bytes = gain.dtype == TC_DTYPE_F32 ? 4 : 2;
+    const std::byte* const from = static_cast<const std::byte*>(gain.data) + int64_t(begin) * bytes;
+    for (int c = thread() * kGpuNormWide; c < end - begin; c += kThreads * kGpuNormWide)
+      for (int i = 0; i < bytes * kGpuNormWide / 16; ++i)
+        copy_cached(row_of_v() + place_of(c / 4 + i) * 4, from + c * bytes + i * 16);
+    __pipeline_commit();
+  }
+  // Of column `column`, which is c of this stage.
   template <int N>
-  __device__ __forceinline__ void stage_gain(int begin, int end, int padded) {
-    a_.gain.template visit<N>([&](const auto& gain) {
-      each<N, 4>(
-          padded, [&](int c) { return gain(min(begin + c, end - N)); },
-          [&](int c, const Floats<N>& x) { put(c, begin + c < end ? x : floats<N>([](int) { return 0.0f; })); });
-    });
+  __device__ __forceinline__ Floats<N> gain_at(int column, int c) const {
+    const AnyVector& gain = a_.gain.vector;
+    if (N == 1 || !gain.data) return a_.gain.template load<N>(column);
+    auto y = gain.dtype == TC_DTYPE_F32 ? get<N>(c)
+                                        : AnyVector{row_of_v() + place_of(c / 4) * 4, gain.dtype}.template load<N>(0);
+#pragma unroll
+    for (int i = 0; i < N; ++i) y[i] += a_.gain.offset;
+    return y;
   }
 
   template <int N, class Load>
-  __device__ __forceinline__ void stage_columns(const Load& load, int begin, int end) {
+  __device__ __forceinline__ void stage_columns(const Load& load, int begin, int end, int padded) {
     each<N, 4>(
-        end - begin, [&](int c) { return load(min(begin + c, end - N)); },
+        padded, [&](int c) { return load(min(begin + c, end - N)); },
         [&](int c, const Floats<N>& x) {
-          const auto gain = get<N>(c);
+          if (begin + c >= end) return put(c, floats<N>([](int) { return 0.0f; }));
+          const auto gain = gain_at<N>(begin + c, c);
           put(c, floats<N>([&](int j) { return (x[j] - moments_.near - moments_.rest) * moments_.rstd * gain[j]; }));
         });
     if (!a_.bias.data) return;

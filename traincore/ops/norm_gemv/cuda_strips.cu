@@ -49,7 +49,7 @@ class Column {
     const int rows = kVec > 1 && lane == 0 ? stages * kGpuLoads : 0;
     for (int i = 0; i < rows; ++i)
       if (const int64_t row = i / kGpuLoads * step_ + i % kGpuLoads; row_ + row < end_)
-        cuda::send_for(next_ + row * stride_, int(columns * sizeof(T)));
+        cuda::send_for_once(next_ + row * stride_, int(columns * sizeof(T)));
   }
 
  private:

@@ -7,6 +7,7 @@
 #include "traincore/ops/norm_gemv/plan.h"
 // After plan.h.
 #include "traincore/ops/norm_gemv/cuda_gemv.cuh"
+#include "traincore/ops/norm_gemv/cuda_ring.cuh"
 
 namespace tc::ops::norm_gemv {
 namespace {
@@ -40,7 +41,8 @@ __device__ __forceinline__ Place place_of(const GemvArgs& a, int64_t output) {
   return {matrix, output};
 }
 
-// What a warp reads of W: `kOutputs` outputs at a time, kStep of k in a step, kStages steps in a turn of its ring.
+// What a warp reads of W: `kOutputs` outputs at a time, kGpuTileStep of k in a step, kStages steps in a turn of its ring.
+// each_load(d, f): f(i, from, whether it is there) for the loads of a lane at step d of the turn.
 template <class T, bool kTransposed>
 class Feed;
 
@@ -48,6 +50,7 @@ class Feed;
 template <class T>
 class Feed<T, true> {
  public:
+  using Element = T;
   static constexpr int kOutputs = gpu_tile_outputs(true), kUnit = gpu_tile_unit(true), kLoads = 2, kQuarters = 1;
   static constexpr int kStages = gpu_tile_stages(true);
   __device__ __forceinline__ void start(const GemvArgs& a, int64_t output, int64_t last, int from, int to) {
@@ -62,10 +65,10 @@ class Feed<T, true> {
       next_[r] = static_cast<const T*>(m.w) + place.column * m.stride + first;
     }
   }
-  __device__ __forceinline__ void load(int d, Pack<T, kVec> (&w)[kLoads]) const {
+  template <class F>
+  __device__ __forceinline__ void each_load(int d, const F& f) const {
 #pragma unroll
-    for (int r = 0; r < kLoads; ++r)
-      w[r] = d * kGpuTileStep < left_[r] ? Pack<T, kVec>::load_once(next_[r] + d * kGpuTileStep) : Pack<T, kVec>{};
+    for (int r = 0; r < kLoads; ++r) f(r, next_[r] + d * kGpuTileStep, d * kGpuTileStep < left_[r]);
   }
   __device__ __forceinline__ void advance() {
 #pragma unroll
@@ -86,6 +89,7 @@ class Feed<T, true> {
 template <class T>
 class Feed<T, false> {
  public:
+  using Element = T;
   static constexpr int kOutputs = gpu_tile_outputs(false), kUnit = gpu_tile_unit(false), kLoads = 8, kQuarters = 4;
   static constexpr int kStages = gpu_tile_stages(false);
   __device__ __forceinline__ void start(const GemvArgs& a, int64_t output, int64_t last, int from, int to) {
@@ -97,11 +101,10 @@ class Feed<T, false> {
     stride_ = m.stride;
     next_ = static_cast<const T*>(m.w) + first * stride_ + column;
   }
-  __device__ __forceinline__ void load(int d, Pack<T, kVec> (&w)[kLoads]) const {
+  template <class F>
+  __device__ __forceinline__ void each_load(int d, const F& f) const {
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i)
-      w[i] = d * kGpuTileStep + i < left_ ? Pack<T, kVec>::load_once(next_ + (d * kGpuTileStep + i) * stride_)
-                                          : Pack<T, kVec>{};
+    for (int i = 0; i < kLoads; ++i) f(i, next_ + (d * kGpuTileStep + i) * stride_, d * kGpuTileStep + i < left_);
   }
   __device__ __forceinline__ void advance() {
     next_ += kStages * kGpuTileStep * stride_, left_ -= kStages * kGpuTileStep;
@@ -222,11 +225,66 @@ __device__ __forceinline__ void finish(const TilesArgs& a, const Part& part, int
       for (int b = 0; b < a.plan.cluster; ++b) total += cluster.map_shared_rank(sums, b)[i];
       return total;
     });
-    return cluster.sync();  // nobody's memory goes before everyone has read it
+    // Nobody's memory goes before everyone has read it; what was stored needs no waiting for.
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+    return;
   }
 #endif
   store(int(threadIdx.x), kGpuTileThreads, of_slices);
   __syncthreads();
+}
+
+// What the block's warps read first of W, as far as the second-level cache.
+template <class T, bool kTransposed>
+__device__ __forceinline__ void send_ahead(const TilesArgs& a, const Part& part) {
+  using F = Feed<T, kTransposed>;
+  const Place place = place_of<F::kUnit>(a.gemv, part.first);
+  const GpuMatrix& m = a.gemv.matrices[place.matrix];
+  const int64_t outputs = min(part.last - part.first, m.outputs - place.column);
+  const T* const w = static_cast<const T*>(m.w);
+  if constexpr (kTransposed) {
+    const int bytes = (part.end - part.begin) * int(sizeof(T)),
+              rows = int(min(outputs, int64_t(kGpuTileAhead / bytes)));
+    if (const int row = int(threadIdx.x); row < rows)
+      send_for_once(w + (place.column + row) * m.stride + part.begin, bytes);
+  } else {
+    const TilesPlan& p = a.plan;
+    const int bytes = int(min(outputs, int64_t(p.batch))) * int(sizeof(T)), rows = kGpuTileAhead / bytes / p.slices;
+    for (int i = int(threadIdx.x); i < rows * p.slices; i += kGpuTileThreads)
+      if (const int row = i % rows, k = part.begin + i / rows * p.slice + row; row < p.slice && k < part.end)
+        send_for_once(w + k * m.stride + place.column, bytes);
+  }
+}
+
+// A warp's part of its block's: outputs first, first + pace, ... below `last`, and columns [from, to) of v.
+struct Share {
+  int slice, from, to, mine, pace;  // mine: its place among the outputs of a batch
+  int64_t last;
+  template <class F>
+  static __device__ __forceinline__ Share of(const TilesPlan& p, const Part& part) {
+    const int warp = int(threadIdx.x) / kGpuWarp, slice = warp / p.abreast, from = part.begin + slice * p.slice;
+    return {slice,
+            from,
+            min(from + p.slice, part.end),
+            warp % p.abreast * F::kOutputs,
+            p.abreast * F::kOutputs,
+            slice < p.slices ? part.last : part.first};
+  }
+};
+
+// The sums of a warp's item in `kept`, at its slice's place.
+template <class F, int kRows, int kTiles>
+__device__ __forceinline__ void keep(const Sums<F::kQuarters, kTiles>& sums, float* kept, int batch) {
+#pragma unroll
+  for (int q = 0; q < F::kQuarters; ++q)
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t)
+#pragma unroll
+      for (int which = 0; which < 2; ++which)
+        if (const int row = t * kTileRows + Lane().place; row < kRows)
+          kept[row * batch + F::output(q, which)] = sums.at[q][t][which];
 }
 
 template <class T, bool kTransposed, int kRows>
@@ -239,49 +297,42 @@ __global__ void __launch_bounds__(kGpuTileThreads, 2) tiles_kernel(const __grid_
   float* const kept = v + kRows * p.stride;
   const Part part = Part::template of<F::kUnit>(p, a.gemv.norm.k);
   if (blockIdx.x == 0 && threadIdx.x == 0 && a.gemv.norm.is_wide) a.gemv.norm.send_for_all();
+  send_ahead<T, kTransposed>(a, part);
   wait_for_stream();
   Normalised<kRows, false, kGpuTileThreads> normalised(a.gemv.norm, v, p.stride);
   normalised.stage(part.begin, part.end, p.stride);
   __syncthreads();
-  // A warp's outputs are the item-th of every batch, or all; its k is slice `slice`.
+  const Share share = Share::template of<F>(p, part);
+  const int turns = (p.slice + kTurn - 1) / kTurn;
   const Lane lane;
-  const int warp = int(threadIdx.x) / kGpuWarp, slice = warp / p.abreast, turns = (p.slice + kTurn - 1) / kTurn;
-  const int from = part.begin + slice * p.slice, to = min(from + p.slice, part.end);
-  const int pace = p.abreast * F::kOutputs, mine = warp % p.abreast * F::kOutputs;
-  const int64_t last = slice < p.slices ? part.last : part.first;
   const Right right;
-  const float* const places = v + min(lane.output / 2, kRows - 1) * p.stride + slice * p.slice + lane.place * kVec;
+  const float* const places =
+      v + min(lane.output / 2, kRows - 1) * p.stride + share.slice * p.slice + lane.place * kVec;
   F feed;
-  Pack<T, kVec> ring[F::kStages][F::kLoads];
-  int64_t next = part.first + mine;
-  feed.start(a.gemv, next, last, from, to);
+  std::conditional_t<kTransposed, SharedRing<F>, RegisterRing<F>> ring(kept + p.slices * kRows * p.batch);
+  int64_t next = part.first + share.mine;
+  feed.start(a.gemv, next, share.last, share.from, share.to);
 #pragma unroll
-  for (int d = 0; d < F::kStages; ++d) feed.load(d, ring[d]);
+  for (int d = 0; d < F::kStages; ++d) ring.load(feed, d);
   int turns_of_item = turns;
   for (int64_t batch = part.first; batch < part.last; batch += p.batch) {
-    for (int64_t item = batch + mine; item < min(batch + p.batch, last); item += pace) {
+    for (int64_t item = batch + share.mine; item < min(batch + p.batch, share.last); item += share.pace) {
       Sums<F::kQuarters, kTiles> sums;
       for (int turn = 0; turn < turns; ++turn) {
-        if (item + pace >= last && turn + kTurnsOfNext >= turns) let_next_begin();
+        if (item + share.pace >= share.last && turn + kTurnsOfNext >= turns) let_next_begin();
         feed.advance();
         if (--turns_of_item == 0) {
-          turns_of_item = turns, next += pace;
-          feed.start(a.gemv, next, last, from, to);
+          turns_of_item = turns, next += share.pace;
+          feed.start(a.gemv, next, share.last, share.from, share.to);
         }
 #pragma unroll
         for (int d = 0; d < F::kStages; ++d) {
-          add_products<F>(ring[d], places + turn * kTurn + d * kGpuTileStep, kTileRows * p.stride, right, sums);
-          feed.load(d, ring[d]);
+          const auto& step = ring.take(d);
+          add_products<F>(step.w, places + turn * kTurn + d * kGpuTileStep, kTileRows * p.stride, right, sums);
+          ring.load(feed, d);
         }
       }
-#pragma unroll
-      for (int q = 0; q < F::kQuarters; ++q)
-#pragma unroll
-        for (int t = 0; t < kTiles; ++t)
-#pragma unroll
-          for (int which = 0; which < 2; ++which)
-            if (const int row = t * kTileRows + lane.place; row < kRows)
-              kept[(slice * kRows + row) * p.batch + int(item - batch) + F::output(q, which)] = sums.at[q][t][which];
+      keep<F, kRows>(sums, kept + share.slice * kRows * p.batch + int(item - batch), p.batch);
     }
     finish<F::kUnit, kRows>(a, part, batch, kept);
   }

@@ -68,7 +68,8 @@ TilesPlan tiles_of(const GpuProduct& p, bool transposed, int32_t cluster, const 
   plan.stride = static_cast<int32_t>((plan.slices - 1) * int64_t{plan.slice} + round_up(plan.slice, turn));
   const int64_t most = kMostSums / (plan.slices * row_bytes) / outputs * outputs;
   plan.batch = static_cast<int32_t>(transposed ? std::min(round_up(units, outputs), most) : plan.abreast * outputs);
-  plan.shared = static_cast<size_t>((plan.stride + int64_t{plan.slices} * plan.batch) * row_bytes);
+  plan.shared = static_cast<size_t>((plan.stride + int64_t{plan.slices} * plan.batch) * row_bytes) +
+                static_cast<size_t>(gpu_tile_ring(transposed));
   return plan;
 }
 
@@ -134,26 +135,27 @@ StripsPlan plan_strips(const GpuProduct& p, const cuda::DeviceInfo& device) {
 }
 
 TilesPlan plan_tiles(const GpuProduct& p, bool transposed, const cuda::DeviceInfo& device) {
-  constexpr int32_t kMostCluster = 8;
-  constexpr int64_t kShortestShare = 256, kWideStrip = 4;
-  // Beside a block there is room for that of the next kernel, and for the first-level cache.
-  const auto roomy = static_cast<size_t>(device.shared_per_block * 3 / 8);
+  constexpr int64_t kShortestShare = 256;
+  // What clusters of 1, 2, 4 and 8 blocks are worth beside how many multiprocessors they keep busy: those of more than two
+  // find room later, and the next kernel's with them.
+  constexpr std::array<double, 4> kWorth = {1, 0.95, 0.75, 0.75};
+  const int rows = gpu_rows(p.rows, p.width);
+  // Of [n, k] larger clusters leave a warp less than a turn of its ring, and dots are faster.
+  const int32_t most_cluster = device.sm < kHopper ? 1 : transposed ? static_cast<int32_t>(kFewRows) / rows : 8;
   const auto most = static_cast<size_t>(device.shared_per_block - kFixedShared);
   TilesPlan best{};
   double best_score = 0;
   if (p.width * tc_dtype_size(p.dtype) != 16 || tc_dtype_size(p.dtype) != 2 || device.sm < kAmpere) return best;
   if (p.k > (int64_t{1} << 20)) return best;
-  for (int32_t cluster = 1; cluster <= kMostCluster; cluster *= 2) {
-    if (cluster > 1 && (device.sm < kHopper || p.k < cluster * kShortestShare)) break;
+  for (int32_t i = 0, cluster = 1; cluster <= most_cluster; ++i, cluster *= 2) {
+    if (cluster > 1 && p.k < cluster * kShortestShare) break;
     const TilesPlan plan = tiles_of(p, transposed, cluster, device);
     if (plan.shared > most) continue;
     const auto units = static_cast<double>(cut(plan.units, plan.blocks / cluster));
     const double busy = static_cast<double>(plan.units) / units / device.multiprocessors * cluster;
-    const double wide = transposed ? 1 : std::min<double>(units, kWideStrip) / kWideStrip;
-    const double score = (transposed ? 1 : busy * wide) * (plan.shared > roomy ? 0.5 : 1);
-    if (score > best_score) best = plan, best_score = score;
+    if (const double score = busy * kWorth[i]; score > best_score) best = plan, best_score = score;
   }
-  best.serves = best_score > 0 && tiles_are_fastest(transposed, gpu_rows(p.rows, p.width));
+  best.serves = best_score > 0 && tiles_are_fastest(transposed, rows);
   best.overlaps = device.sm >= kHopper;
   return best;
 }

@@ -72,13 +72,13 @@ inline Scratches carve(const tcx_norm_gemv_args& a, Arena& arena) {
 // A kernel serves a group of at most kFewRows rows, and is compiled for 1, 4 and 8 of them; where it reads single
 // elements, which is the exception, for 1 and 8.
 constexpr int gpu_rows(int64_t rows, int32_t width) { return rows <= 1 ? 1 : rows <= 4 && width > 1 ? 4 : 8; }
-// Whether tiles are the fastest for so many rows at a time: of [n, k] dots are as fast with one row, and with eight, whose v
-// takes a cluster's shared memory.
-constexpr bool tiles_are_fastest(bool transposed, int rows) { return !transposed || rows == 4; }
+// Whether tiles are the fastest for so many rows at a time, where v fits: of [n, k] dots are with one.
+constexpr bool tiles_are_fastest(bool transposed, int rows) { return !transposed || rows > 1; }
 inline constexpr int kGpuThreads = 512, kGpuWarp = 32, kGpuWarps = kGpuThreads / kGpuWarp;
 // A thread has kGpuStages steps of kGpuLoads loads on their way: that many registers it can spare beside its sums.
 inline constexpr int kGpuLoads = 4;
 constexpr int gpu_stages(int rows) { return rows == 8 ? 2 : 4; }
+inline constexpr int kGpuDotsAhead = 2;   // steps of W that a warp sends for while the kernel ahead still runs
 inline constexpr int kGpuRowsAtOnce = 2;  // whose sums the threads of a strip add up together
 
 // Of the kernels for tensor cores: outputs that a warp sums at once, what its runs of them are counted in, places of k in a
@@ -87,6 +87,11 @@ inline constexpr int kGpuTileThreads = 256, kGpuTileWarps = kGpuTileThreads / kG
 constexpr int gpu_tile_outputs(bool transposed) { return transposed ? 16 : 64; }
 constexpr int gpu_tile_unit(bool transposed) { return transposed ? 1 : 64; }
 constexpr int gpu_tile_stages(bool transposed) { return transposed ? 8 : 2; }
+// Bytes of shared memory that a block's steps of [n, k] come to; those of [k, n] come to registers.
+constexpr int gpu_tile_ring(bool transposed) {
+  return transposed ? kGpuTileWarps * gpu_tile_stages(true) * gpu_tile_outputs(true) * kGpuTileStep * 2 : 0;
+}
+inline constexpr int kGpuTileAhead = 128 << 10;  // bytes of W that a block sends for while the kernel ahead still runs
 
 inline constexpr int kGpuNormWide = 8;  // columns of x, weight and bias that are read together where all of them fit
 
