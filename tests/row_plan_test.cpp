@@ -158,7 +158,7 @@ TEST(RowPlan, RowsTooWideAreRefusedByName) {
   } catch (const Error& e) {
     EXPECT_EQ(e.code, TC_ERR_KERNEL_NOT_FOUND);
     EXPECT_STREQ(e.what(),
-                 "op_forward: x has rows of 2147483648 elements, but its GPU kernels serve rows of up to 2147483647");
+                 "op_forward: x has rows of 2147483648 elements, but its GPU kernels serve rows of up to 2147467263");
   }
 }
 

@@ -160,6 +160,8 @@ def test_refusals_of_a_kind_seen_before():
             tc.ops.rmsnorm_forward(x=x, weight=randn("cpu", 6), eps=1e-6)
         with pytest.raises(TypeError, match="eps"):
             tc.ops.rmsnorm_forward(x=x, eps="small")
+        with pytest.raises(TypeError, match=r"x: .*resolve_neg"):
+            tc.ops.rmsnorm_forward(x=torch._neg_view(x), eps=1e-6)
         with pytest.raises(TypeError, match=r"x: .*sparse"):
             tc.ops.rmsnorm_forward(x=torch.eye(3).to_sparse(), eps=1e-6)
         with pytest.raises(TypeError, match="x: it is on device meta"):

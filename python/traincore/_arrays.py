@@ -129,11 +129,18 @@ class Torch(Framework):
         self.devices = {torch.device("cpu"): (CPU, 0)}
         self.raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         for kind in (torch.Tensor, torch.nn.Parameter):
-            capsule_makers[kind] = torch.utils.dlpack.to_dlpack
+            capsule_makers[kind] = self._capsule
             _plans.tensor_types.add(kind)
+
+    def _capsule(self, array):
+        if array.is_neg():
+            raise TypeError  # read() says why
+        return self.torch.utils.dlpack.to_dlpack(array)
 
     def read(self, array) -> View:
         device = self.devices.get(array.device) or self._device(array)
+        if array.is_neg():
+            raise TypeError("its elements are negated only when PyTorch reads them; pass x.resolve_neg()")
         dtype = self.dtype(array)
         if array.layout is not self.torch.strided:
             raise TypeError(f"it is a {array.layout} tensor, but kernels read strided ones; pass x.to_dense()")

@@ -296,7 +296,7 @@ def make_exec(
     """How to run, where (CPU or CUDA), on which stream. None: every default, on the CPU."""
     framework, like = args.framework, args.like
     on_cpu = framework is None or framework.on_cpu(like)
-    if on_cpu and cuda_stream is None and not threads and determinism == "run_to_run" and precision == "standard":
+    if on_cpu and cuda_stream is None and threads == 0 and determinism == "run_to_run" and precision == "standard":
         return None, CPU, 0
     if not isinstance(threads, int) or not 0 <= threads < 2**31:
         raise ValueError(f"{pass_.name}: threads is {threads!r}, expected 0 (all cores) or a number of threads")

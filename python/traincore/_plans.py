@@ -44,6 +44,8 @@ def kind_of(pass_: Pass, conditions: tuple, arrays: tuple) -> tuple[tuple | None
     key, tensors = [pass_, conditions], []
     for array in arrays:
         if type(array) in tensor_types:
+            if array.is_neg():
+                return None, []  # refused where it is read
             key += array.shape, array.stride(), array.dtype, array.device
             tensors.append(array)
         elif array is None or array is True or array is False:

@@ -7,6 +7,7 @@
 #include <exception>
 #include <mutex>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -55,16 +56,22 @@ void load_kernels(int device) {
   std::array<std::exception_ptr, kThreads> failures;
   const auto load_part = [&](size_t part) {
     try {
-      require_ok(cudaSetDevice(device), "cudaSetDevice");
+      if (part > 0) require_ok(cudaSetDevice(device), "cudaSetDevice");  // the caller has chosen it
       for (size_t i = all.size() * part / kThreads; i < all.size() * (part + 1) / kThreads; ++i) load_kernel(all[i]);
     } catch (...) {
       failures[part] = std::current_exception();
     }
   };
-  std::vector<std::thread> others;
-  for (size_t part = 1; part < kThreads; ++part) others.emplace_back(load_part, part);
+  std::vector<std::jthread> others;
+  for (size_t part = 1; part < kThreads; ++part) {
+    try {
+      others.emplace_back(load_part, part);
+    } catch (const std::system_error&) {
+      load_part(part);  // there is no thread to be had
+    }
+  }
   load_part(0);
-  for (std::thread& other : others) other.join();
+  others.clear();  // all have ended
   for (const std::exception_ptr& failure : failures)
     if (failure) std::rethrow_exception(failure);
 }

@@ -2,12 +2,13 @@
 //
 //   D[m, n] = alpha op(A)[m, k] op(B)[k, n] + beta D
 //
-// Matrices are row-major. A and B are both f32, bf16 or f16; products and sums are f32, of f32 operands true f32. Nothing
-// waits and nothing is allocated on the device, so a product may be captured; the same call gives the same bits.
+// Matrices are row-major. A and B are both f32, bf16 or f16; products and sums are f32, of f32 operands true f32. A
+// product may be captured, and the same call gives the same bits.
 //
-// libcublasLt is loaded at the first product of the process, and a handle is made at the first one of a device. cuBLASLt
-// loads its own kernels as they are first needed, which may wait for what then runs on the GPU; CUDA_MODULE_LOADING=EAGER
-// in the environment has them loaded with the library.
+// libcublasLt is loaded at the first product of the process, and a handle is made, on the device too, at the first one there.
+// cuBLASLt loads its own kernels as they are first needed, which may wait for what then runs on the GPU;
+// CUDA_MODULE_LOADING=EAGER in the environment has them loaded with the library. After that nothing waits and nothing is
+// allocated on the device.
 #pragma once
 #include "traincore/core/types.h"
 

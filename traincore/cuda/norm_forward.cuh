@@ -33,34 +33,33 @@ struct Moments {
 template <class Norm>
 using NormFacts = RowValues<Norm::kCentred ? 4 : 1>;
 
-// A value near the mean of this warp's part, to sum about: the mean of its first vector, where that and the rest are few
-// elements of 16 bits; of the threads' first ones, where they keep few, or of all. What lies apart from it makes the variance
-// large, and so hides what the sums have lost: the more of the part it is the mean of, the better.
-template <class Tile, class T, class V>
+// Sums about `near`, of n elements: of v - near, and of its square. Whether the mean lies so far from near that the variance
+// is less than a quarter of the mean square about it, and would lose more than two bits: outliers are near.
+__device__ __forceinline__ bool is_far(float sum, float squares, float n) { return sum * sum > 0.75f * n * squares; }
+
+// A value near the mean of this warp's part, to sum about. kLooksAgain: the mean of its first vector. Else the mean of its
+// threads' first vectors, where they keep few, or of all: no small part, so that what lies apart from it makes the variance
+// large.
+template <bool kLooksAgain, class Tile, class T, class V>
 __device__ __forceinline__ float near_of(const typename Tile::Group& group, const Columns<Tile, T>& columns,
                                          const V& v) {
   constexpr int kVec = Tile::template kVec<T>;
   float first[1] = {0};
   columns.each([&](int c, int i) {
     if (Tile::kVectors > 0 && i > 0) return;
-    auto value = v(c, i);
+    const auto value = v(c, i);
 #pragma unroll
-    for (int half = kVec / 2; half > 0; half /= 2)
-#pragma unroll
-      for (int j = 0; j < half; ++j) value[j] += value[j + half];
-    first[0] += value[0];
+    for (int j = 0; j < kVec; ++j) first[0] += value[j];
   });
-  if constexpr (Tile::kVectors > 0 && sizeof(T) < sizeof(float)) {
-    return group.from_lane(first[0] * (1.0f / kVec), 0);
-  } else {
-    group.template reduce_in_warp<Add>(first);
-    const int count = columns.first_in_warp();
-    return count > 0 ? first[0] / float(count) : 0;
-  }
+  if constexpr (kLooksAgain) return group.from_lane(first[0] * (1.0f / kVec), 0);
+  group.template reduce_in_warp<Add>(first);
+  const int count = columns.first_in_warp();
+  return count > 0 ? first[0] / float(count) : 0;
 }
 
-// Of this warp's part.
-template <class Norm, class Tile, class T, class V>
+// Of this warp's part. kLooksAgain: at a row whose mean turns out to be far from where it was summed about, for kernels that
+// have registers for that.
+template <class Norm, bool kLooksAgain, class Tile, class T, class V>
 __device__ __forceinline__ NormFacts<Norm> facts_of(const typename Tile::Group& group, const Columns<Tile, T>& columns,
                                                     const V& v) {
   constexpr int kVec = Tile::template kVec<T>;
@@ -74,24 +73,30 @@ __device__ __forceinline__ NormFacts<Norm> facts_of(const typename Tile::Group& 
     group.template reduce_in_warp<Add>(squares);
     return {{squares[0]}};
   } else {
-    const float near = near_of(group, columns, v);
-    float sums[2] = {0, 0};  // of v - near, of its square
-    columns.each([&](int c, int i) {
-      const auto value = v(c, i);
+    const float count = float(columns.count_in_warp());
+    float near = near_of<kLooksAgain>(group, columns, v), sums[2];
+#pragma unroll 1
+    for (bool again = false;; again = true) {
+      sums[0] = sums[1] = 0;
+      columns.each([&](int c, int i) {
+        const auto value = v(c, i);
 #pragma unroll
-      for (int j = 0; j < kVec; ++j) {
-        const float from_near = value[j] - near;
-        sums[0] += from_near;
-        sums[1] = fmaf(from_near, from_near, sums[1]);
-      }
-    });
-    group.template reduce_in_warp<Add>(sums);
-    return {{near, sums[0], sums[1], float(columns.count_in_warp())}};
+        for (int j = 0; j < kVec; ++j) {
+          const float from_near = value[j] - near;
+          sums[0] += from_near;
+          sums[1] = fmaf(from_near, from_near, sums[1]);
+        }
+      });
+      group.template reduce_in_warp<Add>(sums);
+      if (!kLooksAgain || again || !group.any(is_far(sums[0], sums[1], count))) break;
+      near += sums[0] / count;
+    }
+    return {{near, sums[0], sums[1], count}};
   }
 }
 
-// Parts are brought together about where the mean of the first lies or, of f32, about where that of all does.
-template <class Norm, class T>
+// Parts are brought together about where the mean of the first lies, and once more about that of all if those are far apart.
+template <class Norm>
 struct MergeFacts {
   __device__ __forceinline__ NormFacts<Norm> operator()(const Shares<Norm::kCentred ? 4 : 1>& parts) const {
     if constexpr (!Norm::kCentred) {
@@ -99,19 +104,19 @@ struct MergeFacts {
     } else {
       const float* const part = parts.mine.at;
       const float n = parts.is_there ? part[3] : 0.0f;
-      float near = parts.first(part[0]);
-      if constexpr (sizeof(T) == sizeof(float)) {
-        float apart[2] = {n > 0 ? n * (part[0] - near) : 0.0f, n};
-        parts.sum(apart);
-        near += apart[0] / apart[1];
+      float near = parts.first(part[0]), sums[3];
+#pragma unroll 1
+      for (bool again = false;; again = true) {
+        sums[0] = sums[1] = 0, sums[2] = n;
+        if (n > 0) {
+          const float apart = part[0] - near, all_apart = n * apart;
+          sums[0] = part[1] + all_apart;
+          sums[1] = fmaf(apart, fmaf(2.0f, part[1], all_apart), part[2]);
+        }
+        parts.sum(sums);
+        if (again || !__any_sync(0xffffffffu, is_far(sums[0], sums[1], sums[2]))) break;
+        near += sums[0] / sums[2];
       }
-      float sums[3] = {0, 0, n};
-      if (n > 0) {
-        const float apart = part[0] - near, all_apart = n * apart;
-        sums[0] = part[1] + all_apart;
-        sums[1] = fmaf(apart, fmaf(2.0f, part[1], all_apart), part[2]);
-      }
-      parts.sum(sums);
       return {{near, sums[0], sums[1], sums[2]}};
     }
   }
@@ -131,7 +136,7 @@ __device__ __forceinline__ Moments moments_of(const NormFacts<Norm>& row, int co
 template <class Norm, class Tile, class T, class V>
 __device__ __forceinline__ Moments moments_of(typename Tile::Group& group, const Columns<Tile, T>& columns, float eps,
                                               const V& v) {
-  const auto row = merged(group, facts_of<Norm>(group, columns, v), MergeFacts<Norm, T>{});
+  const auto row = merged(group, facts_of<Norm, false>(group, columns, v), MergeFacts<Norm>{});
   return moments_of<Norm>(row, columns.cols, eps);
 }
 
@@ -245,17 +250,10 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kern
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.x.cols);
   RowsAhead<Tile, T, kStages, kTensors> ahead(columns, 0);
-  AllReduce<typename Tile::Group, Norm::kCentred ? 4 : 1, MergeFacts<Norm, T>> facts(group, ahead.end(), {});
+  AllReduce<typename Tile::Group, Norm::kCentred ? 4 : 1, MergeFacts<Norm>> facts(group, ahead.end(), {});
   const NormGain<Tile, T, false> gain(columns, a.gain, nullptr);
-  // Centred rows are read twice for what is known about them, and so from registers.
-  const auto tensor_at = [&](int stage, int t) {
-    if constexpr (Norm::kCentred)
-      return ahead.held(stage, t);
-    else
-      return ahead.row(stage, t);
-  };
   const auto row_at = [&](int stage) {
-    return [x = tensor_at(stage, 0), residual = tensor_at(stage, kTensors - 1)](int c, int i) {
+    return [x = ahead.row(stage, 0), residual = ahead.row(stage, kTensors - 1)](int c, int i) {
       auto value = x(c, i);
       if constexpr (Norm::kHasResidual) add_to(value, residual(c, i));
       if constexpr (Norm::kHasResidual && Norm::kRounds) value = rounded<T>(value);
@@ -274,7 +272,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kern
           if constexpr (Norm::kHasResidual) from.at[1] = sure(residual[turn]);
           return from;
         },
-        [&](int, int stage) { return facts_of<Norm>(group, columns, row_at(stage)); },
+        [&](int, int stage) { return facts_of<Norm, true>(group, columns, row_at(stage)); },
         [&](const auto& row) { return moments_of<Norm>(row(), columns.cols, a.eps); },
         [&](int turn, int stage, const Moments& m) {
           write_row<Norm>(

@@ -85,6 +85,8 @@ class Lanes {
   __device__ __forceinline__ void reduce_in_warp(float (&x)[K]) const {
     reduce_lanes<Op, kLanes>(x, mask_);
   }
+  // Whether x is true for one of the row's lanes.
+  __device__ __forceinline__ bool any(bool x) const { return __any_sync(mask_, x); }
   // The x of the row's lane `lane`.
   template <class T>
   __device__ __forceinline__ T from_lane(const T& x, int lane) const {
@@ -116,6 +118,8 @@ class Block {
   __device__ __forceinline__ void reduce_in_warp(float (&x)[K]) const {
     reduce_lanes<Op, 32>(x, 0xffffffffu);
   }
+  // Whether x is true for one of the warp's lanes.
+  __device__ __forceinline__ bool any(bool x) const { return __any_sync(0xffffffffu, x); }
   // The x of the warp's lane `lane`.
   template <class T>
   __device__ __forceinline__ T from_lane(const T& x, int lane) const {

@@ -73,6 +73,8 @@ int64_t told_bytes(int values, int32_t threads, int32_t cluster) {
 bool is_mixed(RowVariant v) { return v == RowVariant::mixed || v == RowVariant::mixed_scalar; }
 
 void require_cols(const char* op, const char* argument, int64_t cols, int64_t most) {
+  constexpr int64_t kMost = INT32_MAX - (1 << 14);  // which the last step of a loop over columns goes past
+  most = std::min(most, kMost);
   if (cols > most)
     fail(TC_ERR_KERNEL_NOT_FOUND, "{}: {} has rows of {} elements, but its GPU kernels serve rows of up to {}", op,
          argument, cols, most);

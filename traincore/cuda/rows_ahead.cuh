@@ -54,17 +54,6 @@ class RowsAhead {
     __device__ __forceinline__ Pack<T, kVec> pack(int v) const { return rows.pack(stage, t, v); }
   };
   __device__ __forceinline__ Row row(int stage, int t) const { return {*this, stage, t}; }
-  // The same in registers.
-  struct HeldRow {
-    Pack<T, kVec> packs[kVectors];
-    __device__ __forceinline__ Floats<kVec> operator()(int, int v) const { return packs[v].f32(); }
-  };
-  __device__ __forceinline__ HeldRow held(int stage, int t) const {
-    HeldRow row;
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) row.packs[v] = pack(stage, t, v);
-    return row;
-  }
   // Where the shared memory of the rows ends.
   __device__ __forceinline__ void* end() const {
     extern __shared__ uint4 ahead[];

@@ -189,7 +189,7 @@ tc_status_t run_on_gpu(const Pass& pass, Problem& problem, const tc_exec& exec) 
   });
 }
 
-tc_status_t run_captured(const Pass& pass, Problem& problem, const tc_exec& exec, bool is_first) {
+tc_status_t run_captured(const Pass& pass, Problem& problem, const tc_exec& exec, bool loads_kernels) {
   return guard([&] {
     const cuda::DeviceGuard device(gpu_in_use());
     static thread_local cudaStream_t side = [] {
@@ -200,7 +200,7 @@ tc_status_t run_captured(const Pass& pass, Problem& problem, const tc_exec& exec
     static thread_local Spinner spinner;
     OnGpu on(pass, problem);
     on.poison();
-    if (is_first) {
+    if (loads_kernels) {
       const tc_exec placed = on.exec(exec, side);
       require_call(call(pass, on.args(), &placed));
       require_ok(cudaStreamSynchronize(side), cuda::last_kernel_name());

@@ -17,8 +17,8 @@ int gpu_in_use();
 tc_status_t run_on_gpu(const Pass& pass, Problem& problem, const tc_exec& exec);
 // The call captured into a graph while the inputs are poison, on a side stream of its own with a kernel spinning on
 // another stream all the while; the graph is then replayed with the problem's inputs. A call that allocates,
-// synchronises, waits for another stream or looks at its inputs from the host fails. is_first: whether a library's kernels
-// may have to be loaded for it, which a call ahead of the spinning kernel then does.
-tc_status_t run_captured(const Pass& pass, Problem& problem, const tc_exec& exec, bool is_first);
+// synchronises, waits for another stream or looks at its inputs from the host fails. loads_kernels: whether a
+// library's kernels may have to be loaded for it, which a call ahead of the spinning kernel then does.
+tc_status_t run_captured(const Pass& pass, Problem& problem, const tc_exec& exec, bool loads_kernels);
 
 }  // namespace tc::testing

@@ -47,12 +47,23 @@ void add_options(std::vector<Case>& all, const Case& base) {
   for (const Case& mixed : testing::mixed_norm_sweep(base)) all.push_back(mixed);
 }
 
+// Of every row the first `count` elements, of which kernels may take a value near its mean.
+Case outliers_first(const Case& base, int64_t cols, int64_t count, double value) {
+  const auto x = [=](const Case&, testing::Random& random, int64_t i) {
+    const double usual = random.normal();
+    return i % cols < count ? value * (1 + 0.1 * usual) : usual;
+  };
+  return Case(base).dim("rows", 3).dim("cols", cols).fill("x", x);
+}
+
 void add_values(std::vector<Case>& all, const Case& base) {
   const auto small = [&] { return Case(base).dim("rows", {3, 5}).dim("cols", 129); };
   all.push_back(small().fill("x", testing::normal(1, 300)));       // squares beyond f16's range
   all.push_back(small().fill("x", testing::normal(1e-4)));         // eps matters, and must not be rounded to the dtype
   all.push_back(small().fill("x", testing::uniform(1000, 1100)));  // E[x^2] - E[x]^2 would be noise
   all.push_back(Case(base).dim("rows", 2).dim("cols", 20001).fill("x", testing::uniform(16000, 16100)));
+  for (const auto& [cols, count] : {std::pair{1000, 8}, {4096, 8}, {4096, 1024}, {131072, 8}, {131072, 1024}})
+    all.push_back(outliers_first(base, cols, count, 3000));
   all.push_back(small().fill("x", testing::constant(3)).may_be_zero({"dweight"}));
   all.push_back(small().fill("x", testing::constant(0)).may_be_zero({"mean", "dweight"}));
 }

@@ -45,7 +45,9 @@ inline bool suits_products(const tc_tensor& matrix) {
 template <class A>
 GpuPlan plan_gpu(const char* pass, const A& a, const tc_exec& exec) {
   constexpr int64_t kMostClasses = INT32_MAX - (1 << 14);  // which loops over them step past
-  cuda::require_cols(pass, "weight", a.weight.shape[0], kMostClasses);
+  if (a.weight.shape[0] > kMostClasses)
+    fail(TC_ERR_KERNEL_NOT_FOUND, "{}: weight has {} classes, but its GPU kernels serve up to {}", pass,
+         a.weight.shape[0], kMostClasses);
   const bool is_widened = a.weight.dtype != a.hidden.dtype || exec.precision == TC_STRICT;
   const int32_t dtype = is_widened ? int32_t{TC_DTYPE_F32} : a.hidden.dtype;
   const bool is_cut = dtype != TC_DTYPE_F32 && exec.precision != TC_FAST;

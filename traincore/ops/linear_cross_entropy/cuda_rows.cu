@@ -115,7 +115,7 @@ constexpr int kScaleThreads = 1024;
 // One block.
 __global__ void __launch_bounds__(kScaleThreads)
     scale_kernel(const LossOptions o, const ChunkRows rows, const RowFacts* facts, float beta, DxScale* scale) {
-  constexpr int kLargest = 14;  // exponent: half of what f16 holds
+  constexpr int kLargest = 14;  // exponent: a quarter of what f16 holds
   float bound = 0;
   for (int64_t i = threadIdx.x; i < rows.size && rows[i] >= 0; i += kScaleThreads) {
     const float of_row = gradient_of<false>(o, facts[i], 1).bound();

@@ -7,8 +7,8 @@
  *
  * loss = the row losses (none), their sum, or the mean = sum / normalizer, where normalizer is the tensor of that name,
  * or the sum of w over the valid rows. A normalizer of 0 gives loss 0 and gradients 0. A row whose target is
- * ignore_index counts for nothing and costs nothing: its hidden values are not read; loss, saved values and dhidden are
- * exactly 0.
+ * ignore_index counts for nothing: its hidden values are not read; loss, saved values and dhidden are exactly 0. On the
+ * CPU it costs nothing; on a GPU, where the device alone knows how many there are, a row of zeros in every product.
  *
  *   dx = dloss / normalizer [(w (1 - s) + s + 2 z_loss lse) p - s / C - w (1 - s) 1{j = t}] du/dx
  *   dhidden = dx weight      dweight = dx^T hidden      dbias = sum over rows of dx
@@ -20,7 +20,8 @@
  * Workspace: one chunk of logits and of hidden rows, both f32. A chunk is 2^24 / classes valid rows, but at least 16
  * and at most 1024: 64 MiB of logits up to 2^20 classes. Also one integer a row, and dweight in f32 where it is stored
  * in 16 bits. On a GPU a chunk is 2^27 / classes rows, at least 128 and at most 8192: 512 MiB of logits up to 2^20
- * classes, as much again for their gradient in 16 bits, and 32 MiB for products.
+ * classes; of tensors of 16 bits their gradient too, in as many parts of 2 bytes as add up to it; 32 MiB for products;
+ * and a copy of weight where products cannot read it as it lies, or in f32 where hidden has another dtype.
  *
  * Errors: INVALID_ARG, with nothing written, for a target that is neither ignore_index nor a class; no classes; no
  * width; an option out of its range; class_weight with label_smoothing > 0. On a GPU such a target sets TC_BAD_TARGET
