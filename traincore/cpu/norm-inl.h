@@ -64,9 +64,10 @@ HWY_INLINE Moments moments_of(const Row& v, int64_t cols) {
   const int64_t first = std::min(cols, kFirst);
   const float guess = sum_row(first, [=](auto at) HWY_ATTR { return v(at); }) / static_cast<float>(first);
   // As few bits as the elements have: with more, each of many differences would lose the same ones, and so would their sum.
-  const Moments moments = moments_about(v, cols, static_cast<float>(typename Row::Storage(guess)));
-  if (moments.rest * moments.rest <= moments.variance) return moments;
-  return moments_about(v, cols, moments.mean());
+  const auto about = [&](float near)
+                         HWY_ATTR { return moments_about(v, cols, static_cast<float>(typename Row::Storage(near))); };
+  const Moments moments = about(guess);
+  return moments.rest * moments.rest <= moments.variance ? moments : about(moments.mean());
 }
 
 }  // namespace tc::HWY_NAMESPACE

@@ -37,6 +37,12 @@ using NormFacts = RowValues<Norm::kCentred ? 4 : 1>;
 // is less than a quarter of the mean square about it, and would lose more than two bits: outliers are near.
 __device__ __forceinline__ bool is_far(float sum, float squares, float n) { return sum * sum > 0.75f * n * squares; }
 
+// Of 16 bits: in 12 bits, so that elements less it are mostly exact; if all were rounded alike, a sum of many would be off.
+template <class T>
+__device__ __forceinline__ float as_shift(float near) {
+  return sizeof(T) < sizeof(float) ? __uint_as_float(__float_as_uint(near) & 0xfffff000u) : near;
+}
+
 // A value near the mean of this warp's part, to sum about. kLooksAgain: the mean of its first vector. Else the mean of its
 // threads' first vectors, where they keep few, or of all: no small part, so that what lies apart from it makes the variance
 // large.
@@ -51,10 +57,10 @@ __device__ __forceinline__ float near_of(const typename Tile::Group& group, cons
 #pragma unroll
     for (int j = 0; j < kVec; ++j) first[0] += value[j];
   });
-  if constexpr (kLooksAgain) return group.from_lane(first[0] * (1.0f / kVec), 0);
+  if constexpr (kLooksAgain) return as_shift<T>(group.from_lane(first[0] * (1.0f / kVec), 0));
   group.template reduce_in_warp<Add>(first);
   const int count = columns.first_in_warp();
-  return count > 0 ? first[0] / float(count) : 0;
+  return count > 0 ? as_shift<T>(first[0] / float(count)) : 0;
 }
 
 // Of this warp's part. kLooksAgain: at a row whose mean turns out to be far from where it was summed about, for kernels that
@@ -80,16 +86,18 @@ __device__ __forceinline__ NormFacts<Norm> facts_of(const typename Tile::Group& 
       sums[0] = sums[1] = 0;
       columns.each([&](int c, int i) {
         const auto value = v(c, i);
+        auto from_near = floats<kVec>([&](int j) { return value[j] - near; });
 #pragma unroll
-        for (int j = 0; j < kVec; ++j) {
-          const float from_near = value[j] - near;
-          sums[0] += from_near;
-          sums[1] = fmaf(from_near, from_near, sums[1]);
-        }
+        for (int j = 0; j < kVec; ++j) sums[1] = fmaf(from_near[j], from_near[j], sums[1]);
+#pragma unroll
+        for (int half = kVec / 2; half > 0; half /= 2)
+#pragma unroll
+          for (int j = 0; j < half; ++j) from_near[j] += from_near[j + half];
+        sums[0] += from_near[0];
       });
       group.template reduce_in_warp<Add>(sums);
       if (!kLooksAgain || again || !group.any(is_far(sums[0], sums[1], count))) break;
-      near += sums[0] / count;
+      near = as_shift<T>(near + sums[0] / count);
     }
     return {{near, sums[0], sums[1], count}};
   }
