@@ -139,8 +139,7 @@ tc_status_t tc_buffer_from_ptr(tc_context* ctx, void* data, size_t bytes, tc_buf
 tc_status_t tc_buffer_free(tc_context* ctx, tc_buffer* buffer) {
   return guard([&] {
     context_of("tc_buffer_free", ctx);
-    buffer_of("tc_buffer_free", "buffer", buffer);
-    buffers().take(buffer);
+    if (!buffers().take(buffer)) buffer_of("tc_buffer_free", "buffer", buffer);  // refuses it
   });
 }
 
@@ -168,8 +167,7 @@ tc_status_t tc_stream_create(tc_context* ctx, tc_stream** stream) {
 tc_status_t tc_stream_destroy(tc_context* ctx, tc_stream* stream) {
   return guard([&] {
     context_of("tc_stream_destroy", ctx);
-    stream_of("tc_stream_destroy", "stream", stream);
-    streams().take(stream);
+    if (!streams().take(stream)) stream_of("tc_stream_destroy", "stream", stream);  // refuses it
   });
 }
 

@@ -115,8 +115,7 @@ tc_status_t tc_gguf_open(const char* path, tc_gguf_file** file) {
 
 tc_status_t tc_gguf_close(tc_gguf_file* file) {
   return guard([&] {
-    file_of("tc_gguf_close", file);
-    files().take(file);
+    if (!files().take(file)) file_of("tc_gguf_close", file);  // refuses it
   });
 }
 
