@@ -8,41 +8,34 @@ from torch_support import error, needs, on_every_device, randn, torch
 import traincore.torch as tct
 
 
+def in_pairs(device, name, dtype, definition):
+    """Every output and gradient of ours beside that of a definition, which has the same inputs in float64."""
+    op, shapes, ours, _ = CASES[name]
+    serve(device, op)
+    given = inputs(shapes, device, dtype)
+    found, gradients = outputs_and_gradients(ours, given)
+    exact, exact_gradients = outputs_and_gradients(definition, [t.detach().double().requires_grad_() for t in given])
+    return zip((*found, *gradients), (*exact, *exact_gradients), strict=True)
+
+
 @on_every_device
 @every_case
 def test_f32_against_float64(device, name):
-    op, shapes, ours, plain = CASES[name]
-    serve(device, op)
-    given = inputs(shapes, device, torch.float32)
-    found, gradients = outputs_and_gradients(ours, given)
-    wide = [t.detach().double().requires_grad_() for t in given]
-    exact, exact_gradients = outputs_and_gradients(plain, wide)
-    for one, other in zip((*found, *gradients), (*exact, *exact_gradients)):
+    for one, other in in_pairs(device, name, torch.float32, CASES[name][3]):
         assert error(one, other) < 3e-6
 
 
 @every_case
 def test_f32_against_the_definition(name):
     """The kernels' gradients beside those of the definitions, which gradcheck holds."""
-    op, shapes, ours, plain = CASES[name]
-    serve("cpu", op)
-    given = inputs(shapes, "cpu", torch.float32)
-    found, gradients = outputs_and_gradients(ours, given)
-    exact, exact_gradients = outputs_and_gradients(ours, [t.detach().double().requires_grad_() for t in given])
-    for one, other in zip((*found, *gradients), (*exact, *exact_gradients)):
+    for one, other in in_pairs("cpu", name, torch.float32, CASES[name][2]):
         assert one.dtype is torch.float32 and other.dtype is torch.float64 and error(one, other) < 3e-6
 
 
 @on_every_device
 @every_case
 def test_bf16_against_float64(device, name):
-    op, shapes, ours, plain = CASES[name]
-    serve(device, op)
-    given = inputs(shapes, device, torch.bfloat16)
-    found, gradients = outputs_and_gradients(ours, given)
-    wide = [t.detach().double().requires_grad_() for t in given]
-    exact, exact_gradients = outputs_and_gradients(plain, wide)
-    for one, other in zip((*found, *gradients), (*exact, *exact_gradients)):
+    for one, other in in_pairs(device, name, torch.bfloat16, CASES[name][3]):
         assert one.dtype in (torch.bfloat16, torch.float32) and error(one, other) < 2e-2
 
 

@@ -140,6 +140,31 @@ class LossGradient {
   float of_exp_, uniform_, at_target_;
 };
 
+struct RowLoss {
+  float loss, z_loss_part, max, log_sum;
+};
+// Of a row whose target counts. shifted: the sum of u - max, for label smoothing alone.
+template <bool kIsCapped>
+__device__ __forceinline__ RowLoss row_loss(const LossOptions& o, float weight, float x_target, float max,
+                                            float log_sum, float shifted) {
+  const double s = o.label_smoothing, lse = double(max) + log_sum, z_loss_part = o.z_loss * lse * lse;
+  const float u_target = Logit<float, kIsCapped>(o)(x_target);
+  double loss = weight * (1 - s) * ((double(max) - u_target) + log_sum) + z_loss_part;
+  if (s > 0) loss += s * (log_sum - double(shifted) / o.classes);
+  return {float(loss), float(z_loss_part), max, log_sum};
+}
+
+// Where rows leave that; no data: not wanted.
+struct RowOutputs {
+  Rows<float> loss, z_loss_part, row_max, row_log_sum;
+  __device__ __forceinline__ void store(int64_t r, const RowLoss& row) const {
+    if (loss.data) *loss[r] = row.loss;
+    if (z_loss_part.data) *z_loss_part[r] = row.z_loss_part;
+    if (row_max.data) *row_max[r] = row.max;
+    if (row_log_sum.data) *row_log_sum[r] = row.log_sum;
+  }
+};
+
 // Counts the valid rows: kTargetParts parts. A target that is no class is a valid row without weight.
 void total_targets(const LossOptions& options, TargetTotals* parts, const tc_exec& exec);
 

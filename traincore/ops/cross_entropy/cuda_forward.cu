@@ -18,19 +18,8 @@ struct ForwardArgs {
   Rows<const T> logits;
   Rows<T> dlogits;
   Rows<const float> dloss;
-  Rows<float> loss, z_loss_part, row_max, row_log_sum;
+  RowOutputs outputs;
 };
-
-struct RowResult {
-  float loss, z_loss_part, max, log_sum;
-};
-template <class T>
-__device__ __forceinline__ void store_result(const ForwardArgs<T>& a, int64_t r, const RowResult& result) {
-  if (a.loss.data) *a.loss[r] = result.loss;
-  if (a.z_loss_part.data) *a.z_loss_part[r] = result.z_loss_part;
-  if (a.row_max.data) *a.row_max[r] = result.max;
-  if (a.row_log_sum.data) *a.row_log_sum[r] = result.log_sum;
-}
 
 // What a row's loss and gradient are made of. sum: of exp(); shifted: of u - max, for label smoothing alone.
 template <class Exp>
@@ -57,11 +46,7 @@ __device__ __forceinline__ void valid_row(const ForwardArgs<T>& a, const Group& 
     write(gradient, is_class ? Patch{int(target), gradient.of_target(x_target)} : Patch{});
   }
   if (group.lane() != 0) return;
-  const double s = o.label_smoothing, lse = double(row.max) + log_sum, z_loss_part = o.z_loss * lse * lse;
-  const float u_target = Logit<float, kIsCapped>(o)(x_target);
-  double loss = weight * (1 - s) * ((double(row.max) - u_target) + log_sum) + z_loss_part;
-  if (s > 0) loss += s * (log_sum - double(row.shifted) / o.classes);
-  store_result(a, r, {float(loss), float(z_loss_part), row.max, log_sum});
+  a.outputs.store(r, row_loss<kIsCapped>(o, weight, x_target, row.max, log_sum, row.shifted));
 }
 
 // Read before dlogits, which may take the logits' place.
@@ -82,7 +67,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads) row_kernel(const ForwardAr
     if (target == a.options.ignore_index) {
       if (a.dlogits.data)
         columns.each([&](int c, int) { store<Tile>(a.dlogits[r], c, floats<kVec>([](int) { return 0.0f; })); });
-      if (group.lane() == 0) store_result(a, r, {0, 0, 0, 0});
+      if (group.lane() == 0) a.outputs.store(r, {0, 0, 0, 0});
       continue;
     }
     const Kept<Tile, T> x(columns, a.logits[r]);
@@ -158,7 +143,7 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
         };
         if (target == o.ignore_index) {
           if (a.dlogits.data) write(Patch{}, [](float) { return 0.0f; });
-          if (group.lane() == 0) store_result(a, r, {0, 0, 0, 0});
+          if (group.lane() == 0) a.outputs.store(r, {0, 0, 0, 0});
           return;
         }
         const Distribution<ExpBelow<T>> distribution{row.exp(), row.max(), row.log_sum(), row.sum, row.shifted};
@@ -222,10 +207,8 @@ void forward_cuda(const tcx_cross_entropy_forward_args& a, const tc_exec& exec) 
                               rows_of<const T>(a.logits),
                               rows_of<T>(a.dlogits),
                               values_of<const float>(a.dloss),
-                              row_values(a.loss, parts.loss, rows),
-                              row_values(a.z_loss_part, parts.z_loss_part, rows),
-                              values_of<float>(a.row_max),
-                              values_of<float>(a.row_log_sum)};
+                              {row_values(a.loss, parts.loss, rows), row_values(a.z_loss_part, parts.z_loss_part, rows),
+                               values_of<float>(a.row_max), values_of<float>(a.row_log_sum)}};
     with_value<false, true>("softcap", a.softcap > 0,
                             [&]<bool kIsCapped>() { forward_rows<T, kIsCapped>(args, plan, exec); });
   });

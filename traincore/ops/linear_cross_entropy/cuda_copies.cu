@@ -85,10 +85,7 @@ __global__ void __launch_bounds__(kThreads) clear_values_kernel(const __grid_con
   const int64_t rows = a.options.target.count();
   for (int64_t r = int64_t(blockIdx.x) * kThreads + threadIdx.x; r < rows; r += int64_t(gridDim.x) * kThreads) {
     if (a.options.target[r] != a.options.ignore_index) continue;
-    if (a.outputs.loss.data) *a.outputs.loss[r] = 0;
-    if (a.outputs.z_loss_part.data) *a.outputs.z_loss_part[r] = 0;
-    if (a.outputs.row_max.data) *a.outputs.row_max[r] = 0;
-    if (a.outputs.row_log_sum.data) *a.outputs.row_log_sum[r] = 0;
+    a.outputs.store(r, {0, 0, 0, 0});
   }
 }
 

@@ -46,20 +46,6 @@ struct LookArgs {
   RowFacts* facts;
 };
 
-template <bool kIsCapped>
-__device__ __forceinline__ void store_losses(const LookArgs& a, int64_t r, float x_target, const SoftmaxStats& stats,
-                                             const RowFacts& facts) {
-  const LossOptions& o = a.options;
-  const double s = o.label_smoothing, lse = double(facts.max) + facts.log_sum, z_loss_part = o.z_loss * lse * lse;
-  const float u_target = Logit<float, kIsCapped>(o)(x_target);
-  double loss = facts.weight * (1 - s) * ((double(facts.max) - u_target) + facts.log_sum) + z_loss_part;
-  if (s > 0) loss += s * (facts.log_sum - double(stats.shifted) / o.classes);
-  if (a.outputs.loss.data) *a.outputs.loss[r] = float(loss);
-  if (a.outputs.z_loss_part.data) *a.outputs.z_loss_part[r] = float(z_loss_part);
-  if (a.outputs.row_max.data) *a.outputs.row_max[r] = facts.max;
-  if (a.outputs.row_log_sum.data) *a.outputs.row_log_sum[r] = facts.log_sum;
-}
-
 // A block a row, whose last vector may be filled up with -inf.
 template <class Tile, bool kIsCapped>
 __global__ void __launch_bounds__(Tile::kMostThreads) look_kernel(const __grid_constant__ LookArgs a) {
@@ -80,7 +66,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads) look_kernel(const __grid_c
   const RowFacts facts =
       facts_of(o, target, stats.max, is_empty ? none : logf(stats.sum), is_empty ? none : 1 / stats.sum, dloss);
   const float x_target = row_of<1>(o, a.logits, i)(::max(facts.target, 0))[0];
-  store_losses<kIsCapped>(a, r, x_target, stats, facts);
+  a.outputs.store(r, row_loss<kIsCapped>(o, facts.weight, x_target, facts.max, facts.log_sum, stats.shifted));
   a.facts[i] = facts;
 }
 

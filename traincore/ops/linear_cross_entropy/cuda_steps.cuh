@@ -33,11 +33,6 @@ struct ChunkLogits {
   int64_t line;
 };
 
-// loss to row_log_sum: of all rows; no data: not wanted.
-struct RowOutputs {
-  Rows<float> loss, z_loss_part, row_max, row_log_sum;
-};
-
 // to[copy][i][...] = the chunk's row i as `dtype`, for every copy; 0 past the last valid row.
 void gather_hidden(const tc_tensor& hidden, const ChunkRows& rows, int32_t dtype, void* to, int64_t line, int copies,
                    const tc_exec& exec);
@@ -47,12 +42,13 @@ void scatter_dhidden(const float* from, int64_t line, int parts, const ChunkRows
 // to (+)= from, matrices or vectors of one shape and any dtypes.
 void convert(const tc_tensor& from, const tc_tensor& to, bool accumulate, const tc_exec& exec);
 // Zeros for the rows that are ignored.
-void clear_ignored(const cuda::LossOptions& options, const RowOutputs& outputs, const tc_exec& exec);
+void clear_ignored(const cuda::LossOptions& options, const cuda::RowOutputs& outputs, const tc_exec& exec);
 void clear_ignored(const cuda::LossOptions& options, const tc_tensor& dhidden, const tc_exec& exec);
 
 // Losses and saved values of the chunk's rows, and `facts` of them. dloss: no data: 1.
 void look_at_logits(const cuda::LossOptions& options, const ChunkRows& rows, const ChunkLogits& logits,
-                    const Rows<const float>& dloss, const RowOutputs& outputs, RowFacts* facts, const tc_exec& exec);
+                    const Rows<const float>& dloss, const cuda::RowOutputs& outputs, RowFacts* facts,
+                    const tc_exec& exec);
 // The same facts from what a forward pass saved.
 void recall_rows(const cuda::LossOptions& options, const ChunkRows& rows, const Rows<const float>& row_max,
                  const Rows<const float>& row_log_sum, const Rows<const float>& dloss, RowFacts* facts,
