@@ -10,15 +10,16 @@ struct RowValues {
   float at[kValues];
 };
 
-// The RowValues of up to 32 warps or blocks, one in a lane.
+// The RowValues of the warps of a block or the blocks of a cluster, one in a lane of each half of a warp.
 template <int kValues>
 struct Shares {
+  static constexpr int kMost = 16;
   RowValues<kValues> mine;
   bool is_there;  // whether this lane has one
-  // Over all lanes, which have 0 where they have no share; every lane gets the same bits.
+  // Over all of a half's lanes, which have 0 where they have no share; every lane gets the same bits.
   template <int K>
   __device__ __forceinline__ void sum(float (&x)[K]) const {
-    reduce_lanes<Add, 32>(x, 0xffffffffu);
+    reduce_lanes<Add, kMost>(x, 0xffffffffu);
   }
   // Of the share that there always is.
   __device__ __forceinline__ float first(float x) const { return __shfl_sync(0xffffffffu, x, 0); }
@@ -38,23 +39,8 @@ struct AddUp {
   }
 };
 
-// merge(the shares of all warps of the group), for every thread of it.
-template <class Group, int kValues, class Merge>
-__device__ __forceinline__ RowValues<kValues> merged(Group& group, const RowValues<kValues>& warp, Merge&& merge) {
-  if constexpr (Group::kIsBlock) {
-    const auto slots = group.template exchanged<kValues>(warp.at);
-    const int in_warp = int(threadIdx.x) % 32;
-    Shares<kValues> shares{{}, in_warp < int(blockDim.x) / 32};
-#pragma unroll
-    for (int k = 0; k < kValues; ++k) shares.mine.at[k] = slots[k][in_warp];
-    return merge(shares);
-  } else {
-    return warp;
-  }
-}
-
-// The same in two steps, so that nobody waits: put() leaves what this warp knows, after take() the object's call gives what
-// all know. A group inside one warp has nothing to exchange.
+// merge(the shares of all warps of the group), for every thread of it, in two steps, so that nobody waits: put() leaves
+// what this warp knows, after take() the object's call gives what all know. A group inside one warp has nothing to exchange.
 template <class Group, int kValues, class Merge>
 class AllReduce {
  public:
@@ -72,10 +58,10 @@ class AllReduce {
 // carries the number of its turn: who waits for that needs no fence, behind which a warp would wait for the rows that it
 // wrote before.
 template <int kValues, class Merge>
-class AllReduce<Block, kValues, Merge> {
+class AllReduce<Cluster, kValues, Merge> {
  public:
   // `slots`: told_bytes() of shared memory.
-  __device__ __forceinline__ AllReduce(const Block& group, void* slots, Merge merge)
+  __device__ __forceinline__ AllReduce(const Cluster& group, void* slots, Merge merge)
       : merge_(merge),
         warps_(int(blockDim.x) / 32),
         blocks_(group.blocks()),
@@ -155,8 +141,8 @@ class AllReduce<Block, kValues, Merge> {
 #endif
   // The lanes of a warp wait together, so that they need not be brought together afterwards.
   __device__ __forceinline__ Shares<kValues> read(const uint64_t* slots, int count) const {
-    const int in_warp = int(threadIdx.x) % 32, i = ::min(in_warp, count - 1);
-    Shares<kValues> shares{{}, in_warp < count};
+    const int in_half = int(threadIdx.x) % Shares<kValues>::kMost, i = ::min(in_half, count - 1);
+    Shares<kValues> shares{{}, in_half < count};
     bool is_there;
     do {
       is_there = true;

@@ -1,7 +1,7 @@
 // Device code of RMSNorm and LayerNorm backward: dx, and the sums over rows that the parameter gradients are.
 #pragma once
 #include "traincore/cuda/norm.cuh"
-#include "traincore/cuda/norm_gain.cuh"
+#include "traincore/cuda/norm_vector.cuh"
 #include "traincore/cuda/overlap.cuh"
 #include "traincore/cuda/row_sums.cuh"
 #include "traincore/cuda/rows_ahead.cuh"
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
   const Columns<Tile, T> columns(group, a.dy.cols);
   const Turns turns(group, a.dy.count, a.dy, a.x, a.residual, a.dresidual_out, a.dx);
   SlabRows<Norm, Tile, T> rows(a, columns, turns);
-  const NormGain<Tile, T, Tile::kSharesGain> gain(columns, a.gain, rows.ahead.end());
+  const NormVector<Tile, T, Tile::kSharesGain> gain(columns, a.gain, rows.ahead.end());
   AllReduce<typename Tile::Group, kDots, AddUp<kDots>> dots(group, gain.end(), {});
   RowSums<Tile, T> dweight, dbias;
   const RowsInTurn<T> to(a.dx, turns);

@@ -1,7 +1,7 @@
 // Device code of RMSNorm and LayerNorm forward: v = x (+ residual); y = (v - mean) rstd gain (+ bias).
 #pragma once
 #include "traincore/cuda/norm.cuh"
-#include "traincore/cuda/norm_gain.cuh"
+#include "traincore/cuda/norm_vector.cuh"
 #include "traincore/cuda/rows_ahead.cuh"
 
 namespace tc::cuda {
@@ -13,7 +13,7 @@ struct NormForwardArgs {
   Rows<float> mean, rstd;
   Gain gain;
   AnyVector bias;
-  float eps;
+  float eps, share;  // share: 1 / cols
 };
 
 // near + rest is the mean: near is so close to it that v - near loses nothing, however far from 0 the row lies.
@@ -37,69 +37,84 @@ using NormFacts = RowValues<Norm::kCentred ? 4 : 1>;
 // is less than a quarter of the mean square about it, and would lose more than two bits: outliers are near.
 __device__ __forceinline__ bool is_far(float sum, float squares, float n) { return sum * sum > 0.75f * n * squares; }
 
-// Of 16 bits: in 12 bits, so that elements less it are mostly exact; if all were rounded alike, a sum of many would be off.
-template <class T>
-__device__ __forceinline__ float as_shift(float near) {
-  return sizeof(T) < sizeof(float) ? __uint_as_float(__float_as_uint(near) & 0xfffff000u) : near;
+// Whether a thread's sums of a row's elements and of their squares are exact where its elements are alike: 8 bits each.
+template <class Norm, class T>
+inline constexpr bool kSumsAreExact = std::is_same_v<T, bf16> && !Norm::kHasResidual;
+
+// A value near the mean of this thread's part: that of its first vector, no small share of the part, so that what lies apart
+// from it makes the variance large.
+template <class Tile, class T, class V>
+__device__ __forceinline__ float near_of(const Columns<Tile, T>& columns, const V& v) {
+  return columns.lane * Tile::template kVec<T> < columns.cols ? total(v(0, 0)) * (1.0f / Tile::template kVec<T>) : 0.0f;
 }
 
-// A value near the mean of this warp's part, to sum about. kLooksAgain: the mean of its first vector. Else the mean of its
-// threads' first vectors, where they keep few, or of all: no small part, so that what lies apart from it makes the variance
-// large.
-template <bool kLooksAgain, class Tile, class T, class V>
-__device__ __forceinline__ float near_of(const typename Tile::Group& group, const Columns<Tile, T>& columns,
-                                         const V& v) {
-  constexpr int kVec = Tile::template kVec<T>;
-  float first[1] = {0};
+// Of this thread's part.
+template <class Tile, class T, class V>
+__device__ __forceinline__ float squares_of(const Columns<Tile, T>& columns, const V& v) {
+  float squares = 0;
   columns.each([&](int c, int i) {
-    if (Tile::kVectors > 0 && i > 0) return;
     const auto value = v(c, i);
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) first[0] += value[j];
+    for (int j = 0; j < Tile::template kVec<T>; ++j) squares = fmaf(value[j], value[j], squares);
   });
-  if constexpr (kLooksAgain) return as_shift<T>(group.from_lane(first[0] * (1.0f / kVec), 0));
-  group.template reduce_in_warp<Add>(first);
-  const int count = columns.first_in_warp();
-  return count > 0 ? as_shift<T>(first[0] / float(count)) : 0;
+  return squares;
 }
 
-// Of this warp's part. kLooksAgain: at a row whose mean turns out to be far from where it was summed about, for kernels that
-// have registers for that.
-template <class Norm, bool kLooksAgain, class Tile, class T, class V>
+// Adds up v - near and its square, of this thread's part.
+template <class Tile, class T, class V>
+__device__ __forceinline__ void add_about(const Columns<Tile, T>& columns, const V& v, float near, float& sum,
+                                          float& squares) {
+  constexpr int kVec = Tile::template kVec<T>;
+  columns.each([&](int c, int i) {
+    const auto value = v(c, i);
+    const auto apart = floats<kVec>([&](int j) { return value[j] - near; });
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) squares = fmaf(apart[j], apart[j], squares);
+    sum += total(apart);
+  });
+}
+
+// sum / n, rounded once; share: 1 / n or nearly that.
+__device__ __forceinline__ float mean_of(float sum, float n, float share) {
+  const float mean = sum * share;
+  return fmaf(fmaf(-n, mean, sum), share, mean);
+}
+
+// Of this warp's part. Centred: first about a value of each thread's own, then about the warp's mean, from which a thread's
+// is as far off as the variance allows (Chan, Golub and LeVeque, Algorithms for computing the sample variance, 1983).
+template <class Norm, class Tile, class T, class V>
 __device__ __forceinline__ NormFacts<Norm> facts_of(const typename Tile::Group& group, const Columns<Tile, T>& columns,
                                                     const V& v) {
-  constexpr int kVec = Tile::template kVec<T>;
   if constexpr (!Norm::kCentred) {
-    float squares[1] = {0};
-    columns.each([&](int c, int i) {
-      const auto value = v(c, i);
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) squares[0] = fmaf(value[j], value[j], squares[0]);
-    });
+    float squares[1] = {squares_of(columns, v)};
     group.template reduce_in_warp<Add>(squares);
     return {{squares[0]}};
   } else {
-    const float count = float(columns.count_in_warp());
-    float near = near_of<kLooksAgain>(group, columns, v), sums[2];
-#pragma unroll 1
-    for (bool again = false;; again = true) {
-      sums[0] = sums[1] = 0;
-      columns.each([&](int c, int i) {
-        const auto value = v(c, i);
-        auto from_near = floats<kVec>([&](int j) { return value[j] - near; });
-#pragma unroll
-        for (int j = 0; j < kVec; ++j) sums[1] = fmaf(from_near[j], from_near[j], sums[1]);
-#pragma unroll
-        for (int half = kVec / 2; half > 0; half /= 2)
-#pragma unroll
-          for (int j = 0; j < half; ++j) from_near[j] += from_near[j + half];
-        sums[0] += from_near[0];
-      });
-      group.template reduce_in_warp<Add>(sums);
-      if (!kLooksAgain || again || !group.any(is_far(sums[0], sums[1], count))) break;
-      near = as_shift<T>(near + sums[0] / count);
+    constexpr bool kIsExact = kSumsAreExact<Norm, T>;
+    const float n = float(columns.count()), all = float(columns.count_in_warp());
+    const float share = __fdividef(1.0f, fmaxf(n, 1.0f)), share_of_all = __fdividef(1.0f, fmaxf(all, 1.0f));
+    float own = kIsExact ? 0.0f : near_of(columns, v), sum = 0, squares = 0;
+    add_about(columns, v, own, sum, squares);
+    if constexpr (kIsExact)
+      if (!(squares < __builtin_huge_valf())) {
+        own = near_of(columns, v), sum = squares = 0;
+        add_about(columns, v, own, sum, squares);
+      }
+    const float mean = sum * share;
+    squares = fmaf(-mean, fmaf(-n, mean, sum), fmaf(-sum, mean, squares));  // about own + mean, however that was rounded
+
+    float whole[1] = {fmaf(n, own, sum)};
+    group.template reduce_in_warp<Add>(whole);
+    const float near = mean_of(whole[0], all, share_of_all), apart = fmaf(n, own - near, sum);
+    float about[2] = {fmaf(apart * share, apart, squares), apart};
+    if constexpr (!kIsExact) {
+      group.template reduce_in_warp<Add>(about);
+      return {{near, about[1], about[0], all}};
+    } else {
+      float alone[1] = {about[0]};
+      group.template reduce_in_warp<Add>(alone);
+      return {{near, 0, alone[0], all}};
     }
-    return {{near, sums[0], sums[1], count}};
   }
 }
 
@@ -131,21 +146,34 @@ struct MergeFacts {
 };
 
 template <class Norm>
-__device__ __forceinline__ Moments moments_of(const NormFacts<Norm>& row, int cols, float eps) {
-  const float share = 1.0f / float(cols);
+__device__ __forceinline__ Moments moments_of(const NormFacts<Norm>& row, float share, float eps) {
   if constexpr (!Norm::kCentred) {
-    return {0, 0, 1.0f / sqrtf(row.at[0] * share + eps)};
+    return {0, 0, __frsqrt_rn(row.at[0] * share + eps)};
   } else {
     const float rest = row.at[1] * share;
-    return {row.at[0], rest, 1.0f / sqrtf(fmaxf(row.at[2] * share - rest * rest, 0.0f) + eps)};
+    return {row.at[0], rest, __frsqrt_rn(fmaxf(row.at[2] * share - rest * rest, 0.0f) + eps)};
   }
 }
 
+// Of a row that is looked at twice: the squares are about its mean. What that loses by rounding counts only where elements
+// have as many bits as it.
 template <class Norm, class Tile, class T, class V>
-__device__ __forceinline__ Moments moments_of(typename Tile::Group& group, const Columns<Tile, T>& columns, float eps,
-                                              const V& v) {
-  const auto row = merged(group, facts_of<Norm, false>(group, columns, v), MergeFacts<Norm>{});
-  return moments_of<Norm>(row, columns.cols, eps);
+__device__ __forceinline__ Moments moments_of(typename Tile::Group& group, const Columns<Tile, T>& columns, float share,
+                                              float eps, const V& v) {
+  if constexpr (!Norm::kCentred) {
+    return moments_of<Norm>({{sum(group, squares_of(columns, v))}}, share, eps);
+  } else {
+    const float n = float(columns.cols);
+    float whole = 0, rest = 0, squares = 0;
+    columns.each([&](int c, int i) { whole += total(v(c, i)); });
+    const float near = mean_of(sum(group, whole), n, share);
+    add_about(columns, v, near, rest, squares);
+    if constexpr (sizeof(T) < sizeof(float) && !Norm::kHasResidual)
+      return moments_of<Norm>({{near, 0, sum(group, squares), n}}, share, eps);
+    float about[2] = {rest, squares};
+    group.template reduce<Add>(about);
+    return moments_of<Norm>({{near, about[0], about[1], n}}, share, eps);
+  }
 }
 
 template <int N>
@@ -172,22 +200,23 @@ struct AnyBias {
     return cuda::scaled(x, gain, vector.template load<N>(c));
   }
 };
-// In registers; no bias adds 0.
-template <class Tile, class T>
-class HeldBias {
+// Kept for all rows of a block; no bias adds 0.
+struct BiasOrZero {
+  AnyVector vector;
+  template <int N>
+  __device__ __forceinline__ Floats<N> load(int c) const {
+    return vector.data ? vector.template load<N>(c) : floats<N>([](int) { return 0.0f; });
+  }
+};
+template <class Tile, class T, bool kIsShared>
+class HeldBias : public NormVector<Tile, T, kIsShared> {
  public:
   static constexpr int kVec = Tile::template kVec<T>;
-  __device__ __forceinline__ HeldBias(const Columns<Tile, T>& columns, const AnyVector& bias) {
-    columns.all([&](int c, int i) {
-      bias_[i] = bias.data && c < columns.cols ? bias.template load<kVec>(c) : floats<kVec>([](int) { return 0.0f; });
-    });
-  }
+  __device__ __forceinline__ HeldBias(const Columns<Tile, T>& columns, const AnyVector& bias, void* shared)
+      : NormVector<Tile, T, kIsShared>(columns, BiasOrZero{bias}, shared) {}
   __device__ __forceinline__ Floats<kVec> scaled(const Floats<kVec>& x, const Floats<kVec>& gain, int, int i) const {
-    return cuda::scaled(x, gain, bias_[i]);
+    return cuda::scaled(x, gain, (*this)(i));
   }
-
- private:
-  Floats<kVec> bias_[Tile::kVectors];
 };
 
 // f(gain, bias), their dtype looked at once where they share one.
@@ -242,7 +271,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, (Norm::kHasResidual ? 512 
       else
         return sum(c, i);
     };
-    const Moments moments = moments_of<Norm>(group, columns, a.eps, v);
+    const Moments moments = moments_of<Norm>(group, columns, a.share, a.eps, v);
     T* const residual_out = a.residual_out.data ? a.residual_out[r] : nullptr;
     visit_affine<Norm, Tile::template kVec<T>>(a, [&](const auto& gain, const auto& bias) {
       write_row<Norm>(a, columns, r, a.y[r], residual_out, moments, v, gain, bias);
@@ -251,15 +280,16 @@ __global__ void __launch_bounds__(Tile::kMostThreads, (Norm::kHasResidual ? 512 
   }
 }
 
-// For rows that take a cluster.
-template <class Norm, class Tile, class T, int kStages>
+// For rows that take a cluster. kBiasIsShared: as T, which it is exactly, in shared memory.
+template <class Norm, class Tile, class T, int kStages, bool kBiasIsShared = false>
 __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kernel(const NormForwardArgs<T> a) {
   constexpr int kTensors = 1 + Norm::kHasResidual;
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.x.cols);
   RowsAhead<Tile, T, kStages, kTensors> ahead(columns, 0);
-  AllReduce<typename Tile::Group, Norm::kCentred ? 4 : 1, MergeFacts<Norm>> facts(group, ahead.end(), {});
-  const NormGain<Tile, T, false> gain(columns, a.gain, nullptr);
+  const HeldBias<Tile, T, kBiasIsShared> bias(columns, a.bias, ahead.end());
+  AllReduce<typename Tile::Group, Norm::kCentred ? 4 : 1, MergeFacts<Norm>> facts(group, bias.end(), {});
+  const NormVector<Tile, T, false> gain(columns, a.gain, nullptr);
   const auto row_at = [&](int stage) {
     return [x = ahead.row(stage, 0), residual = ahead.row(stage, kTensors - 1)](int c, int i) {
       auto value = x(c, i);
@@ -272,26 +302,23 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kern
   const RowsInTurn<const T> x(a.x, turns), residual(a.residual, turns);
   const RowsInTurn<T> y(a.y, turns), residual_out(a.residual_out, turns);
   const bool has_residual_out = a.residual_out.data != nullptr;
-  const auto all_rows = [&](const auto& bias) {
-    for_rows_ahead(
-        turns, columns, ahead, facts,
-        [&](int turn) {
-          RowSources<T, kTensors> from{{sure(x[turn])}};
-          if constexpr (Norm::kHasResidual) from.at[1] = sure(residual[turn]);
-          return from;
-        },
-        [&](int, int stage) { return facts_of<Norm, true>(group, columns, row_at(stage)); },
-        [&](const auto& row) { return moments_of<Norm>(row(), columns.cols, a.eps); },
-        [&](int turn, int stage, const Moments& m) {
-          write_row<Norm>(
-              a, columns, turns.row(turn), y[turn], has_residual_out ? residual_out[turn] : nullptr, m, row_at(stage),
-              [&](int, int i) { return gain(i); }, bias);
-        });
-  };
-  if constexpr (Norm::kCentred)
-    all_rows(HeldBias<Tile, T>(columns, a.bias));
-  else
-    all_rows(NoBias{});
+  for_rows_ahead(
+      turns, columns, ahead, facts,
+      [&](int turn) {
+        RowSources<T, kTensors> from{{sure(x[turn])}};
+        if constexpr (Norm::kHasResidual) from.at[1] = sure(residual[turn]);
+        return from;
+      },
+      [&](int, int stage) { return facts_of<Norm>(group, columns, row_at(stage)); },
+      [&](const auto& row) { return moments_of<Norm>(row(), a.share, a.eps); },
+      [&](int turn, int stage, const Moments& m) {
+        T* const copy = has_residual_out ? residual_out[turn] : nullptr;
+        const auto gain_at = [&](int, int i) { return gain(i); };
+        if constexpr (Norm::kCentred)
+          write_row<Norm>(a, columns, turns.row(turn), y[turn], copy, m, row_at(stage), gain_at, bias);
+        else
+          write_row<Norm>(a, columns, turns.row(turn), y[turn], copy, m, row_at(stage), gain_at, NoBias{});
+      });
 }
 
 }  // namespace tc::cuda

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads) forward_kernel(const __gri
   for (int64_t r = group.first_row(); r < a.x.rows.count; r += group.row_stride()) {
     const MixedRow row{row_of(a.x, r), row_of(a.residual, r), a.row_dtype};
     const auto v = [&](int c, int) { return row.load<kVec>(c); };
-    const Moments m = moments_of<Norm>(group, columns, a.eps, v);
+    const Moments m = moments_of<Norm>(group, columns, 1.0f / float(columns.cols), a.eps, v);
     std::byte* const y = a.y.at(r, 0);
     std::byte* const residual_out = a.residual_out.rows.data ? a.residual_out.at(r, 0) : nullptr;
     columns.each([&](int c, int i) {

@@ -85,8 +85,6 @@ class Lanes {
   __device__ __forceinline__ void reduce_in_warp(float (&x)[K]) const {
     reduce_lanes<Op, kLanes>(x, mask_);
   }
-  // Whether x is true for one of the row's lanes.
-  __device__ __forceinline__ bool any(bool x) const { return __any_sync(mask_, x); }
   // The x of the row's lane `lane`.
   template <class T>
   __device__ __forceinline__ T from_lane(const T& x, int lane) const {
@@ -97,35 +95,15 @@ class Lanes {
   uint32_t mask_;
 };
 
-// A whole block shares a row. In kernels that take rows ahead a cluster of blocks may (sm_90), and only they know.
+// A whole block shares a row.
 class Block {
  public:
   static constexpr int kLanesInWarp = 32;
   static constexpr bool kIsBlock = true;
-  __device__ __forceinline__ Block() {
-#if __CUDA_ARCH__ >= 900
-    const auto cluster = cooperative_groups::this_cluster();
-    blocks_ = int(cluster.num_blocks()), rank_ = int(cluster.block_rank());
-#endif
-  }
-  __device__ __forceinline__ int lane() const { return rank_ * int(blockDim.x) + int(threadIdx.x); }
-  __device__ __forceinline__ int size() const { return blocks_ * int(blockDim.x); }
-  __device__ __forceinline__ int64_t first_row() const { return blockIdx.x / unsigned(blocks_); }
-  __device__ __forceinline__ int64_t row_stride() const { return gridDim.x / unsigned(blocks_); }
-  __device__ __forceinline__ int blocks() const { return blocks_; }
-  __device__ __forceinline__ int rank() const { return rank_; }
-  template <class Op, int K>
-  __device__ __forceinline__ void reduce_in_warp(float (&x)[K]) const {
-    reduce_lanes<Op, 32>(x, 0xffffffffu);
-  }
-  // Whether x is true for one of the warp's lanes.
-  __device__ __forceinline__ bool any(bool x) const { return __any_sync(0xffffffffu, x); }
-  // The x of the warp's lane `lane`.
-  template <class T>
-  __device__ __forceinline__ T from_lane(const T& x, int lane) const {
-    return cuda::from_lane<32>(0xffffffffu, x, lane);
-  }
-
+  __device__ __forceinline__ int lane() const { return int(threadIdx.x); }
+  __device__ __forceinline__ int size() const { return int(blockDim.x); }
+  __device__ __forceinline__ int64_t first_row() const { return blockIdx.x; }
+  __device__ __forceinline__ int64_t row_stride() const { return gridDim.x; }
   template <class Op, int K>
   __device__ __forceinline__ void reduce(float (&x)[K]) {
     reduce_lanes<Op, 32>(x, 0xffffffffu);
@@ -143,6 +121,7 @@ class Block {
     }
   }
 
+ private:
   // [K][32]: what the block's warps have. Two sets of slots, used in turn: whoever writes a set again has passed a barrier
   // after everyone read it.
   template <int K>
@@ -156,8 +135,38 @@ class Block {
     return warps[turn_];
   }
 
+  int turn_ = 0;
+};
+
+// A cluster of blocks does (sm_90), or one block: for kernels that take rows ahead. Blocks tell each other by AllReduce.
+class Cluster {
+ public:
+  static constexpr int kLanesInWarp = 32;
+  static constexpr bool kIsBlock = true;
+  __device__ __forceinline__ Cluster() {
+#if __CUDA_ARCH__ >= 900
+    const auto cluster = cooperative_groups::this_cluster();
+    blocks_ = int(cluster.num_blocks()), rank_ = int(cluster.block_rank());
+#endif
+  }
+  __device__ __forceinline__ int lane() const { return rank_ * int(blockDim.x) + int(threadIdx.x); }
+  __device__ __forceinline__ int size() const { return blocks_ * int(blockDim.x); }
+  __device__ __forceinline__ int64_t first_row() const { return blockIdx.x / unsigned(blocks_); }
+  __device__ __forceinline__ int64_t row_stride() const { return gridDim.x / unsigned(blocks_); }
+  __device__ __forceinline__ int blocks() const { return blocks_; }
+  __device__ __forceinline__ int rank() const { return rank_; }
+  template <class Op, int K>
+  __device__ __forceinline__ void reduce_in_warp(float (&x)[K]) const {
+    reduce_lanes<Op, 32>(x, 0xffffffffu);
+  }
+  // The x of the warp's lane `lane`.
+  template <class T>
+  __device__ __forceinline__ T from_lane(const T& x, int lane) const {
+    return cuda::from_lane<32>(0xffffffffu, x, lane);
+  }
+
  private:
-  int blocks_ = 1, rank_ = 0, turn_ = 0;
+  int blocks_ = 1, rank_ = 0;
 };
 
 template <class Group>

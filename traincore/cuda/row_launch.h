@@ -10,6 +10,7 @@ namespace tc::cuda {
 template <int kLanes>
 class Lanes;
 class Block;
+class Cluster;
 
 // A row kernel's compile-time shape: who shares a row, 16-byte accesses or single elements, and how many of them a
 // thread keeps. 0: none, the row is read again for every pass over it.
@@ -17,7 +18,7 @@ template <class G, bool kIsWide, int kVectorCount>
 struct RowTile {
   using Group = G;
   static constexpr int kVectors = kVectorCount;
-  static constexpr int kMostThreads = std::is_same_v<G, Block> ? 512 : 128;  // as plan_rows() has it
+  static constexpr int kMostThreads = std::is_same_v<G, Block> || std::is_same_v<G, Cluster> ? 512 : 128;  // as plan_rows() has it
   template <class T>
   static constexpr int kVec = kIsWide ? 16 / int(sizeof(T)) : 1;
 };
@@ -29,7 +30,7 @@ inline Grid grid_of(const AheadPlan& plan) {
 }
 
 template <int kVectors>
-using AheadTile = RowTile<Block, true, kVectors>;
+using AheadTile = RowTile<Cluster, true, kVectors>;
 
 // Calls body.operator()<Tile>() for the plan's tile. kHasEight: the plan may be one of eight vectors.
 template <bool kHasEight = false, class F>
@@ -62,19 +63,19 @@ void with_row_tile(const RowPlan& plan, F&& body) {
 // registers.
 inline constexpr int kHeldThreadsPerSm = 512;
 template <class Tile>
-inline constexpr int held_threads = std::is_same_v<typename Tile::Group, Block> ? 256 : 128;
+inline constexpr int held_threads = std::is_same_v<typename Tile::Group, Cluster> ? 256 : 128;
 
 // The same for such kernels. A thread has as much of a row that starts at any address as of one that 16-byte accesses fit.
 template <class T, int kVectors, class F>
 void with_anywhere_tile(const AheadPlan& plan, F&& body) {
   constexpr int kElements = kVectors * 16 / int(sizeof(T));
   if (plan.lanes) return body.template operator()<RowTile<Lanes<32>, false, kElements>>();
-  body.template operator()<RowTile<Block, false, kElements>>();
+  body.template operator()<RowTile<Cluster, false, kElements>>();
 }
 template <class T, int kVectors, class F>
 void with_held_tile(const AheadPlan& plan, F&& body) {
   if (plan.anywhere) return with_anywhere_tile<T, kVectors>(plan, body);
-  body.template operator()<RowTile<Block, true, kVectors>>();
+  body.template operator()<RowTile<Cluster, true, kVectors>>();
 }
 
 }  // namespace tc::cuda

@@ -121,7 +121,8 @@ std::optional<AheadPlan> plan_in_turn(const RowShape& s, const AheadShape& kerne
   const int64_t at_once = clusters_at_once(p.cluster) * (threads_per_sm / p.threads);
   p.groups = std::clamp<int64_t>((s.rows + rows_per_block - 1) / rows_per_block, 1, at_once);
   const int64_t vectors_of_warp = int64_t{p.vectors} * kWarp + anywhere;
-  const int64_t rows_bytes = int64_t{p.stages} * tensors * vectors_of_warp * kVectorBytes * (p.threads / kWarp);
+  const int64_t rows_bytes =
+      (p.stages * tensors * vectors_of_warp + int64_t{kernel.kept} * kWarp) * kVectorBytes * (p.threads / kWarp);
   const int64_t exchanged = p.lanes ? 0 : told_bytes(values, p.threads, p.cluster);
   p.shared = static_cast<int32_t>(rows_bytes + exchanged);
   if (p.shared > device.shared_per_block) return {};

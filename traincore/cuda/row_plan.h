@@ -43,10 +43,12 @@ struct AheadShape {
   int32_t threads, blocks;  // of a block at most; of such blocks on an SM
   int32_t vectors;          // that a thread has of a row
   int32_t stages;           // rows in shared memory at once
+  int32_t kept = 0;         // vectors that a thread has there for all rows
 };
-// Norms: as many vectors as leave room for the gain, and the bias, in registers. Softmax and losses hold a row's elements
-// there, in f32, and two blocks of an SM fill each other's waits.
-inline constexpr AheadShape kNormAhead{512, 1, 8, 2}, kFullNormAhead{512, 1, 4, 3};
+// Norms: as many vectors as leave room for the gain in registers, and for the bias there or in shared memory, if 16 bits
+// hold what is given in 16. Softmax and losses hold a row's elements in registers, in f32, and two blocks of an SM fill each
+// other's waits.
+inline constexpr AheadShape kNormAhead{512, 1, 8, 2}, kBiasedNormAhead{512, 1, 8, 2, 8}, kFullNormAhead{512, 1, 4, 3};
 inline constexpr AheadShape kSoftmaxAhead{256, 2, 8, 3}, kSoftmaxBackwardAhead{512, 1, 4, 3},
     kSoftmaxBackwardAnywhere{256, 2, 4, 3};
 

@@ -33,7 +33,15 @@ struct Columns {
     all([&](int c, int v) { f.template operator()<true>(c, v); });
   }
 
-  // How many elements of a row this warp has, and how many its threads' first vectors, of which those that keep none have all.
+  // How many elements of a row this thread has, and how many this warp.
+  __device__ __forceinline__ int count() const {
+    int count = 0;
+    if constexpr (kVectors > 0)
+      all([&](int c, int) { count += c < cols ? kVec : 0; });
+    else
+      each([&](int, int) { count += kVec; });
+    return count;
+  }
   __device__ __forceinline__ int count_in_warp() const {
     if constexpr (!Tile::Group::kIsBlock) return cols;
     const int in_warp = int(threadIdx.x) % 32;
@@ -44,11 +52,6 @@ struct Columns {
       for (int c = (lane - in_warp) * kVec; c < cols; c += size * kVec) count += ::min(cols - c, 32 * kVec);
     }
     return count;
-  }
-  __device__ __forceinline__ int first_in_warp() const {
-    if constexpr (kVectors == 0) return count_in_warp();
-    if constexpr (!Tile::Group::kIsBlock) return ::min(cols, size * kVec);
-    return ::min(::max(cols - (lane - int(threadIdx.x) % 32) * kVec, 0), 32 * kVec);
   }
 
   // f(first column, which of this thread's vectors) for every vector of the row that is this thread's.

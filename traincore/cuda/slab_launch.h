@@ -22,7 +22,7 @@ bool with_slab_kernel(const SlabKernel& kernel, F&& body) {
   constexpr SlabKernel k = kSlabKernels[kIndex];
   if constexpr ((k.sums == 0 || k.sums == 1 + Norm::kCentred) && (k.tensors == 4 || !Norm::kHasResidual))
     if (kernel == k) {
-      using Group = std::conditional_t<k.lanes == 0, Block, Lanes<k.lanes>>;
+      using Group = std::conditional_t<k.lanes == 0, Cluster, Lanes<k.lanes>>;
       body.template
       operator()<SlabTile<Group, k.tensors, k.vectors, k.stages, k.threads_per_sm, k.most_threads, k.shares_gain>>();
       return true;

@@ -72,6 +72,16 @@ __device__ __forceinline__ void add_to(Floats<N>& x, const Floats<N>& more) {
   for (int i = 0; i < N; ++i) x[i] += more[i];
 }
 
+// Of all N, by halves.
+template <int N>
+__device__ __forceinline__ float total(Floats<N> x) {
+#pragma unroll
+  for (int half = N / 2; half > 0; half /= 2)
+#pragma unroll
+    for (int i = 0; i < half; ++i) x[i] += x[i + half];
+  return x[0];
+}
+
 // N elements as they are stored: one load, kept in as few registers as they have bits.
 template <class T, int N>
 struct Pack {

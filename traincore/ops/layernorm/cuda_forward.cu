@@ -12,6 +12,11 @@ using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabula
 
 template <class Norm, class T>
 void launch_forward(const RowsPlan& plan, const tc_exec& exec, const NormForwardArgs<T>& args) {
+  if constexpr (!Norm::kHasResidual)
+    if (plan.ahead && plan.ahead->vectors == kBiasedNormAhead.vectors)
+      return launch<
+          norm_forward_ahead_kernel<Norm, AheadTile<kBiasedNormAhead.vectors>, T, kBiasedNormAhead.stages, true>>(
+          "layernorm_forward_ahead", grid_of(*plan.ahead), exec, args);
   if (plan.ahead)
     return launch<norm_forward_ahead_kernel<Norm, AheadTile<kFullNormAhead.vectors>, T, kFullNormAhead.stages>>(
         "layernorm_forward_ahead", grid_of(*plan.ahead), exec, args);
@@ -30,7 +35,8 @@ void forward(const tcx_layernorm_forward_args& a, const tc_exec& exec, const Row
                                 values_of<float>(a.rstd),
                                 {{a.weight.data, a.weight.dtype}, 0},
                                 {a.bias.data, a.bias.dtype},
-                                static_cast<float>(a.eps)};
+                                static_cast<float>(a.eps),
+                                1.0f / static_cast<float>(a.x.shape[a.x.rank - 1])};
   with_value<false, true>("residual", given(a.residual), [&]<bool kHasResidual>() {
     launch_forward<NormKind<true, kHasResidual, false>>(plan, exec, args);
   });

@@ -9,8 +9,9 @@ namespace tc::ops::layernorm {
 inline cuda::RowsPlan plan_forward(const tcx_layernorm_forward_args& a, const cuda::DeviceInfo& device) {
   const cuda::RowShape shape =
       cuda::row_shape("layernorm_forward", "x", {&a.x, &a.residual, &a.y, &a.residual_out}, {&a.weight, &a.bias});
-  return cuda::plan_rows(shape, cuda::kFullNormAhead, 1 + given(a.residual), 4, device,
-                         cuda::most_vectors_forward(given(a.residual)));
+  const bool is_pair = given(a.residual), bias_is_exact = !given(a.bias) || a.bias.dtype == a.x.dtype;
+  return cuda::plan_rows(shape, is_pair || !bias_is_exact ? cuda::kFullNormAhead : cuda::kBiasedNormAhead, 1 + is_pair, 4,
+                         device, cuda::most_vectors_forward(is_pair));
 }
 
 inline cuda::SlabbedPlan plan_backward(const tcx_layernorm_backward_args& a, const cuda::DeviceInfo& device) {

@@ -77,10 +77,10 @@ __global__ void __launch_bounds__(kSoftmaxBackwardAhead.threads, kSoftmaxBackwar
     backward_ahead_kernel(const BackwardArgs<T> a) {
   using Tile = AheadTile<kSoftmaxBackwardAhead.vectors>;
   using Sums = RowValues<Of::kSums>;
-  Block group;
+  Cluster group;
   const Columns<Tile, T> columns(group, a.y.cols);
   RowsAhead<Tile, T, kSoftmaxBackwardAhead.stages, 2> ahead(columns, 0);
-  AllReduce<Block, Of::kSums, AddUp<Of::kSums>> known(group, ahead.end(), {});
+  AllReduce<Cluster, Of::kSums, AddUp<Of::kSums>> known(group, ahead.end(), {});
   const Turns turns(group, a.y.count, a.y, a.dy, a.dx);
   const RowsInTurn<const T> y(a.y, turns), dy(a.dy, turns);
   const RowsInTurn<T> dx(a.dx, turns);
