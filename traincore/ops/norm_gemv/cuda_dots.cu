@@ -159,7 +159,9 @@ __global__ void __launch_bounds__(kGpuThreads, 1) dots_kernel(const DotsArgs arg
     } else {
       __syncthreads();  // everyone is done with the part before
     }
-    normalised.stage(begin, end, steps * kStep);
+    const Span span{begin, end, steps * kStep};
+    normalised.ask(span);
+    normalised.stage(span);
     __syncthreads();
     Loads<T, kVec> ring[kStages];
 #pragma unroll

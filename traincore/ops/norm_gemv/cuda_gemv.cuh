@@ -55,31 +55,45 @@ struct RowMoments {
   float near, rest, rstd;
 };
 
+// Columns [begin, end) of v, and zeros up to `padded` columns.
+struct Span {
+  int begin, end, padded;
+  __device__ __forceinline__ int count() const { return end - begin; }
+};
+
 // v of a launch's rows in shared memory, row after row. A row is served by every kRows-th warp; rows beyond the last are
 // the last again. kPaired: of 8 neighbouring columns the lanes of a warp read 4 next to each other, then the other 4.
-// The gain is asked for before x: each thread's share comes to where its v will stand, and nobody waits for it before the
-// moments are known.
 template <int kRows, bool kPaired, int kBlockThreads>
 class Normalised {
  public:
   __device__ __forceinline__ Normalised(const GpuNorm& a, float* v, int stride) : a_(a), v_(v), stride_(stride) {}
 
-  // Columns [begin, end), and zeros up to `padded` columns. The first call finds the moments. All threads take part;
-  // what they stored is there for all after the next barrier.
-  __device__ __forceinline__ void stage(int begin, int end, int padded) {
-    const auto by = [&](auto width, const auto& load) {
-      constexpr int kWidth = decltype(width)::value;
-      if (!is_known_) find_moments<kWidth>(load);
-      is_known_ = true;
-      __pipeline_wait_prior(0);
-      stage_columns<kWidth>(load, begin, end, padded);
-    };
-    const std::byte* const x = a_.x.at(a_.first + min(warp() % kRows, a_.rows - 1), 0);
+  // Asks for what a thread reads of the gain, and of x where both are of 16-bit elements: it comes to where the thread's v
+  // will stand, and nobody else looks at it. Then stage() of the same span; all threads take part, and what they stored is
+  // there for all after the next barrier. The first one finds the moments.
+  __device__ __forceinline__ void ask(const Span& span) {
+    if (!a_.is_wide) return;
+    const AnyVector& gain = a_.gain.vector;
+    if (is_held()) ask_for(row_of_x(), 2, kHeldX, span);
+    if (gain.data) ask_for(gain.data, gain.dtype == TC_DTYPE_F32 ? 4 : 2, 0, span);
+    __pipeline_commit();
+  }
+  __device__ __forceinline__ void stage(const Span& span) {
+    const std::byte* const x = row_of_x();
+    if (!a_.is_wide) {
+      return stage_span<1>(
+          span,
+          [&](int c) {
+            return AnyVector{x, a_.x.dtype}.template load<1>(c);
+          },
+          FromMemory{});
+    }
     const auto typed = [&]<class X>(X) {
-      by(Width<kGpuNormWide>{}, PlainVector<X, kGpuNormWide>{reinterpret_cast<const X*>(x)});
+      const PlainVector<X, kGpuNormWide> load{reinterpret_cast<const X*>(x)};
+      if constexpr (sizeof(X) == 2)
+        if (is_held()) return stage_span<kGpuNormWide>(span, load, Held<X>{});
+      stage_span<kGpuNormWide>(span, load, FromMemory{});
     };
-    if (!a_.is_wide) return by(Width<1>{}, [&](int c) { return AnyVector{x, a_.x.dtype}.template load<1>(c); });
-    ask_for_gain(begin, end);
     if (a_.x.dtype == TC_DTYPE_F32) return typed(float{});
     a_.x.dtype == TC_DTYPE_BF16 ? typed(bf16{}) : typed(f16{});
   }
@@ -88,6 +102,12 @@ class Normalised {
   static constexpr int kThreads = kBlockThreads / kRows, kWarps = kBlockThreads / kGpuWarp;  // that serve a row
   static __device__ __forceinline__ int warp() { return int(threadIdx.x) / kGpuWarp; }
   static __device__ __forceinline__ int thread() { return warp() / kRows * kGpuWarp + int(threadIdx.x) % kGpuWarp; }
+  __device__ __forceinline__ const std::byte* row_of_x() const {
+    return a_.x.at(a_.first + min(warp() % kRows, a_.rows - 1), 0);
+  }
+  __device__ __forceinline__ bool is_held() const {
+    return a_.x.dtype != TC_DTYPE_F32 && !(a_.gain.vector.data && a_.gain.vector.dtype == TC_DTYPE_F32);
+  }
   // Over the threads of a row, which all get the same bits.
   static __device__ __forceinline__ void sum_row(float (&x)[2]) {
     __shared__ float warps[2][kWarps];
@@ -100,11 +120,16 @@ class Normalised {
     for (int w = 0; w < kWarps; w += kRows) x[0] += warps[0][w + warp() % kRows], x[1] += warps[1][w + warp() % kRows];
   }
 
-  // use(c, load(c)) for the thread's columns below `end`. kOfWide wide loads are on their way together, and no branch is
+  // Where x of a span comes from.
+  struct FromMemory {};
+  template <class X>
+  struct Held {};
+
+  // use(c, load(c)) for the thread's columns below `end`. Four wide loads are on their way together, and no branch is
   // between them: load() is also asked for columns beyond `end`.
-  template <int N, int kOfWide, class Load, class Use>
+  template <int N, class Load, class Use>
   static __device__ __forceinline__ void each(int end, const Load& load, const Use& use) {
-    constexpr int kStep = kThreads * N, kAtOnce = N == 1 ? 1 : kOfWide;
+    constexpr int kStep = kThreads * N, kAtOnce = N == 1 ? 1 : 4;
 #pragma unroll 1
     for (int first = thread() * N; first < end; first += kAtOnce * kStep) {
       Floats<N> x[kAtOnce];
@@ -115,71 +140,100 @@ class Normalised {
         if (first + i * kStep < end) use(first + i * kStep, x[i]);
     }
   }
+  // use(c, x) for the thread's columns of a span, counted from its begin.
+  template <int N, class Load, class Use>
+  __device__ __forceinline__ void each_of(const Span& span, const Load& load, FromMemory, const Use& use) const {
+    each<N>(
+        span.count(), [&](int c) { return load(min(span.begin + c, span.end - N)); }, use);
+  }
+  template <int N, class Load, class X, class Use>
+  __device__ __forceinline__ void each_of(const Span& span, const Load&, Held<X>, const Use& use) const {
+    for (int c = thread() * N; c < span.count(); c += kThreads * N)
+      use(c, Pack<X, N>::load(reinterpret_cast<const X*>(four_at(c / 4 + kHeldX))).f32());
+  }
 
-  template <int N, class Load>
-  __device__ __forceinline__ void find_moments(const Load& load) {
-    const float count = float(a_.k);
-    moments_ = {0, 0, 0};
-#pragma unroll 1
-    for (int pass = a_.is_centred ? 0 : 1; pass < 2; ++pass) {  // about 0 for the mean, then about the mean
-      float sums[2] = {0, 0};
-      each<N, 4>(
-          a_.k, [&](int c) { return load(min(c, a_.k - N)); },
-          [&](int, const Floats<N>& x) {
+  template <int N, class Load, class From>
+  __device__ __forceinline__ void stage_span(const Span& span, const Load& load, From from) {
+    if (!is_known_) find_moments<N>(span, load, from);
+    is_known_ = true;
+    __pipeline_wait_prior(0);
+    each_of<N>(span, load, from, [&](int c, Floats<N> v) {
+      if (a_.is_centred)
 #pragma unroll
-            for (int j = 0; j < N; ++j) {
-              const float from_near = x[j] - moments_.near;
-              sums[0] += from_near, sums[1] = fmaf(from_near, from_near, sums[1]);
-            }
-          });
-      sum_row(sums);
-      if (pass == 0) {
-        moments_.near = sums[0] / count;
-        continue;
+        for (int j = 0; j < N; ++j) v[j] = v[j] - moments_.near - moments_.rest;
+      const auto gain = gain_at<N>(span.begin + c, c);
+#pragma unroll
+      for (int j = 0; j < N; ++j) v[j] = v[j] * moments_.rstd * gain[j];
+      if (a_.bias.data) add_to(v, a_.bias.template load<N>(span.begin + c));
+      put(c, v);
+    });
+    for (int c = span.count() + thread() * N; c < span.padded; c += kThreads * N)
+      put(c, floats<N>([](int) { return 0.0f; }));
+  }
+
+  template <int N, class Load, class From>
+  __device__ __forceinline__ void find_moments(const Span& span, const Load& load, From from) {
+    moments_ = {0, 0, 0};
+    // use() of every column of x; first of those beyond the span, which were not asked for.
+    const auto sum_over = [&](const auto& use) {
+      each<N>(
+          a_.k - span.count(), [&](int c) { return load(min(c < span.begin ? c : c + span.count(), a_.k - N)); }, use);
+      __pipeline_wait_prior(0);
+      each_of<N>(span, load, from, use);
+    };
+    if (a_.is_centred) {
+#pragma unroll 1
+      for (int pass = 0; pass < 2; ++pass) {  // about 0 for the mean, then about the mean
+        float sums[2] = {0, 0};
+        sum_over([&](int, const Floats<N>& x) {
+#pragma unroll
+          for (int j = 0; j < N; ++j) {
+            const float from_near = x[j] - moments_.near;
+            sums[0] += from_near, sums[1] = fmaf(from_near, from_near, sums[1]);
+          }
+        });
+        sum_row(sums);
+        set_moments(sums, pass == 0);
       }
-      moments_.rest = a_.is_centred ? sums[0] / count : 0;
-      moments_.rstd = 1.0f / sqrtf(fmaxf(sums[1] / count - moments_.rest * moments_.rest, 0.0f) + a_.eps);
+    } else {
+      float sums[2] = {0, 0};
+      sum_over([&](int, const Floats<N>& x) {
+#pragma unroll
+        for (int j = 0; j < N; ++j) sums[1] = fmaf(x[j], x[j], sums[1]);
+      });
+      sum_row(sums);
+      set_moments(sums, false);
+    }
+  }
+  // From sums of x - near and of its squares.
+  __device__ __forceinline__ void set_moments(const float (&sums)[2], bool is_first_look) {
+    const float mean = sums[0] / float(a_.k);
+    if (is_first_look) {
+      moments_.near = mean;
+    } else {
+      moments_.rest = mean;
+      moments_.rstd = 1.0f / sqrtf(fmaxf(sums[1] / float(a_.k) - mean * mean, 0.0f) + a_.eps);
     }
   }
 
-  // Eight elements of 16 bits come to the first four places of v's eight.
-  __device__ __forceinline__ void ask_for_gain(int begin, int end) {
-    const AnyVector& gain = a_.gain.vector;
-    if (!gain.data) return;
-    const int bytes = gain.dtype == TC_DTYPE_F32 ? 4 : 2;
-    const std::byte* const from = static_cast<const std::byte*>(gain.data) + int64_t(begin) * bytes;
-    for (int c = thread() * kGpuNormWide; c < end - begin; c += kThreads * kGpuNormWide)
+  // Eight elements of 16 bits come to the first or, x, the second four places of v's eight.
+  static constexpr int kHeldX = 1;
+  __device__ __forceinline__ void ask_for(const void* vector, int bytes, int four, const Span& span) {
+    const std::byte* const from = static_cast<const std::byte*>(vector) + int64_t(span.begin) * bytes;
+    for (int c = thread() * kGpuNormWide; c < span.count(); c += kThreads * kGpuNormWide)
       for (int i = 0; i < bytes * kGpuNormWide / 16; ++i)
-        copy_cached(row_of_v() + place_of(c / 4 + i) * 4, from + c * bytes + i * 16);
-    __pipeline_commit();
+        copy_cached(four_at(c / 4 + four + i), from + c * bytes + i * 16);
   }
-  // Of column `column`, which is c of this stage.
+  // Of column `column`, which is c of this span.
   template <int N>
   __device__ __forceinline__ Floats<N> gain_at(int column, int c) const {
     const AnyVector& gain = a_.gain.vector;
     if (N == 1 || !gain.data) return a_.gain.template load<N>(column);
-    auto y = gain.dtype == TC_DTYPE_F32 ? get<N>(c)
-                                        : AnyVector{row_of_v() + place_of(c / 4) * 4, gain.dtype}.template load<N>(0);
+    auto y = gain.dtype == TC_DTYPE_F32 ? get<N>(c) : AnyVector{four_at(c / 4), gain.dtype}.template load<N>(0);
+    if (a_.gain.offset != 0)
 #pragma unroll
-    for (int i = 0; i < N; ++i) y[i] += a_.gain.offset;
+      for (int i = 0; i < N; ++i) y[i] += a_.gain.offset;
     return y;
-  }
-
-  template <int N, class Load>
-  __device__ __forceinline__ void stage_columns(const Load& load, int begin, int end, int padded) {
-    each<N, 4>(
-        padded, [&](int c) { return load(min(begin + c, end - N)); },
-        [&](int c, const Floats<N>& x) {
-          if (begin + c >= end) return put(c, floats<N>([](int) { return 0.0f; }));
-          const auto gain = gain_at<N>(begin + c, c);
-          put(c, floats<N>([&](int j) { return (x[j] - moments_.near - moments_.rest) * moments_.rstd * gain[j]; }));
-        });
-    if (!a_.bias.data) return;
-    for (int c = thread() * N; c < end - begin; c += kThreads * N) {
-      auto v = get<N>(c);
-      add_to(v, a_.bias.template load<N>(begin + c));
-      put(c, v);
-    }
   }
 
   template <int N>
@@ -208,6 +262,7 @@ class Normalised {
     return v;
   }
   __device__ __forceinline__ float* row_of_v() const { return v_ + warp() % kRows * stride_; }
+  __device__ __forceinline__ float* four_at(int four) const { return row_of_v() + place_of(four) * 4; }
   // Where four columns stand, counted in fours.
   static __device__ __forceinline__ int place_of(int four) {
     if constexpr (!kPaired) return four;

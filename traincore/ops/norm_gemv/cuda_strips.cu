@@ -154,7 +154,9 @@ __global__ void __launch_bounds__(kGpuThreads, 1) strips_kernel(const StripsArgs
     } else {
       __syncthreads();  // everyone is done with the part before
     }
-    normalised.stage(begin, end, steps * step);
+    const Span span{begin, end, steps * step};
+    normalised.ask(span);
+    normalised.stage(span);
     __syncthreads();
     Loads<T, kVec> ring[kStages];
 #pragma unroll

@@ -10,10 +10,9 @@ namespace {
 
 // Bytes of shared memory that v may take: the rest is the first-level cache's, through which all of W goes.
 constexpr int64_t kMostShared = 128 << 10;
-constexpr int64_t kFixedShared = 4 << 10;  // what the kernels have beside it
+constexpr int64_t kFixedShared = 2 << 10;  // what the kernels have beside it
 
-constexpr int32_t kHopper = 90;  // clusters of blocks; kernels that overlap
-constexpr int32_t kAmpere = 80;  // tiles of tensor cores that have f32's exponents
+constexpr int32_t kHopper = 90;  // clusters of blocks; kernels that overlap; on it alone, boxes
 
 int64_t cut(int64_t total, int64_t piece) { return (total + piece - 1) / piece; }
 int64_t round_up(int64_t n, int64_t multiple) { return cut(n, multiple) * multiple; }
@@ -49,33 +48,40 @@ int64_t clusters_of(int32_t blocks, const cuda::DeviceInfo& device) {
   return std::max<int64_t>(1, whole / blocks);
 }
 
-// How k and the outputs are divided where a cluster has so many blocks.
+// How k and the outputs are divided where a cluster has so many blocks; no batch where v leaves no room for sums.
 TilesPlan tiles_of(const GpuProduct& p, bool transposed, int32_t cluster, const cuda::DeviceInfo& device) {
-  constexpr int64_t kMostSums = 32 << 10;  // bytes
-  const int rows = gpu_rows(p.rows, p.width);
-  const int64_t row_bytes = rows * static_cast<int64_t>(sizeof(float));
-  const int64_t unit = gpu_tile_unit(transposed), outputs = gpu_tile_outputs(transposed);
+  constexpr int64_t kApart = 8;  // floats: lanes read pairs of [k, n]'s v, of two rows at once
+  const int64_t row_bytes = gpu_rows(p.rows, p.width) * static_cast<int64_t>(sizeof(float));
+  const int64_t outputs = gpu_tile_outputs(transposed), places = gpu_tile_places(transposed);
   TilesPlan plan{};
-  for (const int64_t n : p.outputs) plan.units += cut(n, unit);
-  const int64_t units = cut(plan.units, clusters_of(cluster, device));  // of a cluster, at most
+  for (const int64_t n : p.outputs) plan.units += cut(n, outputs);
+  const int64_t clusters = std::min(clusters_of(cluster, device), plan.units), units = cut(plan.units, clusters);
   plan.cluster = cluster;
-  plan.blocks = cut(plan.units, units) * cluster;
+  plan.blocks = clusters * cluster;
   plan.abreast = static_cast<int32_t>(transposed ? 1 : cut(units, cut(units, kGpuTileWarps)));
   plan.slices = kGpuTileWarps / plan.abreast;
-  plan.share = static_cast<int32_t>(round_up(cut(p.k, cluster), kGpuTileStep));
-  plan.slice = static_cast<int32_t>(round_up(cut(plan.share, plan.slices), kGpuTileStep));
-  const int64_t turn = int64_t{gpu_tile_stages(transposed)} * kGpuTileStep;
-  plan.stride = static_cast<int32_t>((plan.slices - 1) * int64_t{plan.slice} + round_up(plan.slice, turn));
-  const int64_t most = kMostSums / (plan.slices * row_bytes) / outputs * outputs;
-  plan.batch = static_cast<int32_t>(transposed ? std::min(round_up(units, outputs), most) : plan.abreast * outputs);
-  plan.shared = static_cast<size_t>((plan.stride + int64_t{plan.slices} * plan.batch) * row_bytes) +
-                static_cast<size_t>(gpu_tile_ring(transposed));
+  plan.share = static_cast<int32_t>(round_up(cut(p.k, cluster), places));
+  plan.steps = static_cast<int32_t>(cut(plan.share, plan.slices * places));
+  plan.stride = static_cast<int32_t>(int64_t{plan.steps} * plan.slices * places + (transposed ? 0 : kApart));
+  const int64_t v = plan.stride * row_bytes + kGpuTileRing, unit_bytes = plan.slices * row_bytes * outputs;
+  const int64_t most = (device.shared_per_block - kFixedShared - v) / unit_bytes;  // units whose sums fit
+  if (most < plan.abreast) return plan;
+  const int64_t batch = transposed ? cut(units, cut(units, most)) : plan.abreast;
+  plan.batch = static_cast<int32_t>(batch * outputs);
+  plan.shared = static_cast<size_t>(v + batch * unit_bytes);
   return plan;
 }
 
 int32_t width_of(const tc_tensor& w) {
   constexpr int32_t kBytes = 16;
   return cuda::fits_vectors(w) ? kBytes / static_cast<int32_t>(tc_dtype_size(w.dtype)) : 1;
+}
+
+// The copy engine takes rows that follow each other, less than a terabyte apart, and numbers them in 32 bits.
+bool has_boxes(const tc_tensor& w) {
+  constexpr int64_t kFarthest = int64_t{1} << 40;
+  return w.stride[0] * tc_dtype_size(w.dtype) >= 16 && w.stride[0] * tc_dtype_size(w.dtype) < kFarthest &&
+         w.stride[0] % 8 == 0 && std::max(w.shape[0], w.shape[1]) <= INT32_MAX;
 }
 
 }  // namespace
@@ -93,6 +99,7 @@ GpuProducts gpu_products(const tcx_norm_gemv_args& a) {
     products.count = std::max(products.count, i + 1);
     product.rows = std::min(rows_in(a.x), kFewRows), product.k = AnyRows(a.x).cols();
     product.width = width, product.dtype = m.w->dtype;
+    product.has_boxes &= has_boxes(*m.w);
     product.matrices[counts[i]] = m;
     product.outputs[counts[i]++] = outputs_of(m);
   }
@@ -137,26 +144,24 @@ StripsPlan plan_strips(const GpuProduct& p, const cuda::DeviceInfo& device) {
 TilesPlan plan_tiles(const GpuProduct& p, bool transposed, const cuda::DeviceInfo& device) {
   constexpr int64_t kShortestShare = 256;
   // What clusters of 1, 2, 4 and 8 blocks are worth beside how many multiprocessors they keep busy: those of more than two
-  // find room later, and the next kernel's with them.
-  constexpr std::array<double, 4> kWorth = {1, 0.95, 0.75, 0.75};
-  const int rows = gpu_rows(p.rows, p.width);
-  // Of [n, k] larger clusters leave a warp less than a turn of its ring, and dots are faster.
-  const int32_t most_cluster = device.sm < kHopper ? 1 : transposed ? static_cast<int32_t>(kFewRows) / rows : 8;
-  const auto most = static_cast<size_t>(device.shared_per_block - kFixedShared);
+  // find room later, and the next kernel's with them. To make much of v is worth less.
+  constexpr std::array<double, 4> kWorth = {1, 0.95, 0.7, 0.7};
+  constexpr int64_t kMuch = 80 << 10;  // bytes
+  const int64_t row_bytes = gpu_rows(p.rows, p.width) * static_cast<int64_t>(sizeof(float));
   TilesPlan best{};
   double best_score = 0;
-  if (p.width * tc_dtype_size(p.dtype) != 16 || tc_dtype_size(p.dtype) != 2 || device.sm < kAmpere) return best;
-  if (p.k > (int64_t{1} << 20)) return best;
-  for (int32_t i = 0, cluster = 1; cluster <= most_cluster; ++i, cluster *= 2) {
+  if (device.sm != kHopper || p.width * tc_dtype_size(p.dtype) != 16 || tc_dtype_size(p.dtype) != 2) return best;
+  if (!p.has_boxes || (transposed && p.k % 64 != 0)) return best;
+  for (int32_t i = 0, cluster = 1; cluster <= 8; ++i, cluster *= 2) {
     if (cluster > 1 && p.k < cluster * kShortestShare) break;
     const TilesPlan plan = tiles_of(p, transposed, cluster, device);
-    if (plan.shared > most) continue;
+    if (plan.batch == 0) continue;
     const auto units = static_cast<double>(cut(plan.units, plan.blocks / cluster));
     const double busy = static_cast<double>(plan.units) / units / device.multiprocessors * cluster;
-    if (const double score = busy * kWorth[i]; score > best_score) best = plan, best_score = score;
+    const double score = busy * kWorth[static_cast<size_t>(i)] * (plan.stride * row_bytes > kMuch ? 0.9 : 1);
+    if (score > best_score) best = plan, best_score = score;
   }
-  best.serves = best_score > 0 && tiles_are_fastest(transposed, rows);
-  best.overlaps = device.sm >= kHopper;
+  best.serves = best_score > 0;
   return best;
 }
 

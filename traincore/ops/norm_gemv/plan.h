@@ -72,8 +72,6 @@ inline Scratches carve(const tcx_norm_gemv_args& a, Arena& arena) {
 // A kernel serves a group of at most kFewRows rows, and is compiled for 1, 4 and 8 of them; where it reads single
 // elements, which is the exception, for 1 and 8.
 constexpr int gpu_rows(int64_t rows, int32_t width) { return rows <= 1 ? 1 : rows <= 4 && width > 1 ? 4 : 8; }
-// Whether tiles are the fastest for so many rows at a time, where v fits: of [n, k] dots are with one.
-constexpr bool tiles_are_fastest(bool transposed, int rows) { return !transposed || rows > 1; }
 inline constexpr int kGpuThreads = 512, kGpuWarp = 32, kGpuWarps = kGpuThreads / kGpuWarp;
 // A thread has kGpuStages steps of kGpuLoads loads on their way: that many registers it can spare beside its sums.
 inline constexpr int kGpuLoads = 4;
@@ -81,17 +79,13 @@ constexpr int gpu_stages(int rows) { return rows == 8 ? 2 : 4; }
 inline constexpr int kGpuDotsAhead = 2;   // steps of W that a warp sends for while the kernel ahead still runs
 inline constexpr int kGpuRowsAtOnce = 2;  // whose sums the threads of a strip add up together
 
-// Of the kernels for tensor cores: outputs that a warp sums at once, what its runs of them are counted in, places of k in a
-// step, steps on their way to it.
-inline constexpr int kGpuTileThreads = 256, kGpuTileWarps = kGpuTileThreads / kGpuWarp, kGpuTileStep = 32;
+// Of the kernels for tensor cores: a box of W has 4 KB, rows of 64 elements; outputs and places of k that it has.
+inline constexpr int kGpuTileThreads = 512, kGpuTileWarps = kGpuTileThreads / kGpuWarp, kGpuBoxBytes = 4 << 10;
 constexpr int gpu_tile_outputs(bool transposed) { return transposed ? 16 : 64; }
-constexpr int gpu_tile_unit(bool transposed) { return transposed ? 1 : 64; }
-constexpr int gpu_tile_stages(bool transposed) { return transposed ? 8 : 2; }
-// Bytes of shared memory that a block's steps of [n, k] come to; those of [k, n] come to registers.
-constexpr int gpu_tile_ring(bool transposed) {
-  return transposed ? kGpuTileWarps * gpu_tile_stages(true) * gpu_tile_outputs(true) * kGpuTileStep * 2 : 0;
-}
-inline constexpr int kGpuTileAhead = 128 << 10;  // bytes of W that a block sends for while the kernel ahead still runs
+constexpr int gpu_tile_places(bool transposed) { return transposed ? 128 : 32; }
+// Bytes of shared memory for a box of every warp and what announces it.
+inline constexpr int kGpuTileRing = kGpuTileWarps * (kGpuBoxBytes + 8);
+inline constexpr int kGpuTileAhead = 2;  // boxes that a warp sends for while the kernel ahead still runs
 
 inline constexpr int kGpuNormWide = 8;  // columns of x, weight and bias that are read together where all of them fit
 
@@ -101,6 +95,7 @@ struct GpuProduct {
   std::array<int64_t, kMatrices> outputs;  // 0: there is no such matrix
   int32_t width, dtype;
   std::array<Matrix, kMatrices> matrices;
+  bool has_boxes = true;  // rows of W lie as the copy engine wants them
 };
 struct GpuProducts {
   std::array<GpuProduct, kMatrices> list;
@@ -130,16 +125,16 @@ struct StripsPlan {
   int slots() const { return kGpuThreads / lanes; }
 };
 StripsPlan plan_strips(const GpuProduct& product, const cuda::DeviceInfo& device);
-// W of 16-bit elements, on tensor cores. A cluster has a run of units of outputs, each of its blocks `share` of k, for which
-// all of v stands in shared memory. Of a block's warps `abreast` have outputs side by side, and each of these `slices`
-// warps a slice of the share. The sums of `batch` outputs are kept, then added up over slices and blocks.
+// W of 16-bit elements, on tensor cores. A cluster has a run of units of outputs, as many as a box has, each of its blocks
+// `share` of k, for which all of v stands in shared memory. Of a block's warps `abreast` have outputs side by side, and each
+// of these `slices` warps every slices-th box of the share, `steps` of them. The sums of `batch` outputs are kept, then added
+// up over slices and blocks.
 struct TilesPlan {
   int64_t blocks, units;
-  int32_t cluster, share, slices, slice, abreast, batch;
+  int32_t cluster, share, slices, steps, abreast, batch;
   int32_t stride;  // from row to row of v
   size_t shared;
-  bool serves;  // v fits, there are such instructions, and nothing is faster
-  bool overlaps;
+  bool serves;  // v fits, and there are such instructions
 };
 TilesPlan plan_tiles(const GpuProduct& product, bool transposed, const cuda::DeviceInfo& device);
 
