@@ -109,6 +109,19 @@ void check_backward(const Backward& a, const Dims& dims) {
           given(a.k) ? "dk_out" : "k");
 }
 
+// q and k count where they are read, for the gradients of the tables.
+double bytes_backward(const Backward& a, const Dims&) {
+  const auto bytes = [](std::initializer_list<const tc_tensor*> tensors) {
+    double sum = 0;
+    for (const tc_tensor* t : tensors)
+      if (given(*t)) sum += static_cast<double>(element_count(*t)) * static_cast<double>(tc_dtype_size(t->dtype));
+    return sum;
+  };
+  const bool has_tables = given(a.dcos) || given(a.dsin);
+  return bytes({&a.dq_out, &a.dk_out, &a.cos, &a.sin, &a.positions, &a.dq, &a.dk, &a.dcos, &a.dsin}) +
+         (has_tables ? bytes({&a.q, &a.k}) : 0) + (a.accumulate ? bytes({&a.dcos, &a.dsin}) : 0);
+}
+
 constexpr const char* kTurn = "a full grid, a thread for several heads of one position, whose angles it reads once";
 std::string cuda_explain_forward(const Forward&, const tc_exec&, const cuda::DeviceInfo&) { return kTurn; }
 std::string cuda_explain_backward(const Backward& a, const tc_exec&, const cuda::DeviceInfo&) {
@@ -135,6 +148,7 @@ constexpr Pass list[] = {
      .workspace = Erase<Backward>::workspace<carve_backward>,
      .cpu = Erase<Backward>::run<backward_cpu>,
      .cuda = TC_IF_CUDA(Erase<Backward>::run<backward_cuda>),
+     .bytes = Erase<Backward>::bytes<bytes_backward>,
      .cuda_explain = Erase<Backward>::cuda_explain<cuda_explain_backward>},
 };
 
