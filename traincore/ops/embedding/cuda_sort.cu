@@ -1,13 +1,15 @@
 // The rows of dy sorted by id: a stable radix sort in the caller's workspace. The first pass's digits are counted by a
 // kernel of its own; every pass counts the next one's as it moves the keys. Counts are integers: their atomics have one
-// result.
+// result. The first pass marks the ids that are named, and beside the last one other blocks zero the rows of the rest.
 #include "traincore/ops/embedding/cuda_sort.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "traincore/cuda/indices.cuh"
 #include "traincore/cuda/launch.h"
 #include "traincore/cuda/overlap.cuh"
+#include "traincore/ops/embedding/cuda_unnamed.cuh"
 
 namespace tc::ops::embedding {
 namespace {
@@ -26,6 +28,7 @@ struct SortArgs {
   Key* to;
   uint32_t *counts, *next_counts;  // of this pass; of the next, NULL in the last
   int32_t pass;
+  Unnamed unnamed;
   uint32_t* errors;
 
   __device__ __forceinline__ int digit(int64_t id, int of_pass) const {
@@ -50,6 +53,7 @@ __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__
   count[threadIdx.x] = 0;
   wait_for_stream();
   for (int pass = 1; pass < a.plan.passes; ++pass) a.counts[pass * a.plan.tiles * SortPlan::kMostDigits + of_tile] = 0;
+  a.unnamed.clear_marks(int64_t(blockIdx.x) * kThreads + threadIdx.x, int64_t(gridDim.x) * kThreads);
   __syncthreads();
 #pragma unroll 2
   for (int64_t i = a.tile_begin() + threadIdx.x; i < a.tile_end(); i += kThreads) {
@@ -80,14 +84,21 @@ __device__ __forceinline__ int64_t sum_before(int64_t x) {
 
 // Where the first key goes that this block has of digit threadIdx.x.
 __device__ __forceinline__ int64_t first_place(const SortArgs& a) {
+  constexpr int kTiles = 32;  // whose counts are on their way at once
+  const bool has_digit = threadIdx.x < 1u << a.plan.digit_bits;
   int64_t before = 0, all = 0;
-  if (threadIdx.x < 1u << a.plan.digit_bits)
-#pragma unroll 16
-    for (int tile = 0; tile < a.plan.tiles; ++tile) {
-      const uint32_t count = a.counts[int64_t(tile) * SortPlan::kMostDigits + threadIdx.x];
-      before += tile < int(blockIdx.x) ? count : 0;
-      all += count;
+#pragma unroll 1
+  for (int first = 0; has_digit && first < a.plan.tiles; first += kTiles) {
+    uint32_t count[kTiles];
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i)
+      count[i] = first + i < a.plan.tiles ? a.counts[int64_t(first + i) * SortPlan::kMostDigits + threadIdx.x] : 0;
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      before += first + i < int(blockIdx.x) ? count[i] : 0;
+      all += count[i];
     }
+  }
   return sum_before(all) + before;
 }
 
@@ -121,11 +132,19 @@ __device__ __forceinline__ void rank_in_warp(const int (&digits)[kRounds], uint3
   }
 }
 
+// Done by the blocks that have no tile.
+__device__ __forceinline__ void zero_unnamed(const SortArgs& a) {
+  const int64_t block = blockIdx.x - a.plan.tiles, blocks = gridDim.x - a.plan.tiles;
+  for (int64_t item = block * kWarps + threadIdx.x / kWarp; item < a.unnamed.items(); item += blocks * kWarps)
+    a.unnamed.zero(item);
+}
+
 __global__ void __launch_bounds__(kThreads) scatter_kernel(const __grid_constant__ SortArgs a) {
   __shared__ int64_t places[SortPlan::kMostDigits];           // of the next key of a digit
   __shared__ uint32_t counts[kWarps][SortPlan::kMostDigits];  // of a warp's keys; then of those of the warps before it
   let_next_begin();
   wait_for_stream();
+  if (blockIdx.x >= a.plan.tiles) return zero_unnamed(a);
   const int warp = int(threadIdx.x) / kWarp;
   int64_t first = a.tile_begin() + warp * kRounds * kWarp;
   Keys keys = keys_from(a, first);
@@ -134,6 +153,8 @@ __global__ void __launch_bounds__(kThreads) scatter_kernel(const __grid_constant
   for (; first - warp * kRounds * kWarp < a.tile_end(); first += kRounds * kThreads) {
     int digits[kRounds];
     uint32_t ranks[kRounds];
+    if (a.pass == 0)
+      for (const Key& key : keys.at) a.unnamed.mark(key.id);
 #pragma unroll
     for (int r = 0; r < kRounds; ++r) digits[r] = keys.at[r].row < 0 ? -1 : a.digit(keys.at[r].id, a.pass);
     rank_in_warp(digits, counts[warp], ranks);
@@ -160,15 +181,17 @@ __global__ void __launch_bounds__(kThreads) scatter_kernel(const __grid_constant
 }  // namespace
 
 void sort_rows(const tc_tensor& ids, int64_t vocab, const SortPlan& plan, const SortScratch& scratch,
-               const tc_exec& exec) {
-  const Grid grid{.blocks = plan.tiles, .threads = kThreads, .overlaps = true};
+               const Unnamed& unnamed, const tc_exec& exec) {
+  Grid grid{.blocks = plan.tiles, .threads = kThreads, .overlaps = true};
   const int64_t counts_of_pass = plan.tiles * SortPlan::kMostDigits;
-  SortArgs args{AnyIndices(ids), vocab, plan, nullptr, nullptr, scratch.counts, scratch.counts, 0, exec.device_errors};
+  SortArgs args{AnyIndices(ids), vocab,          plan, nullptr, nullptr,
+                scratch.counts,  scratch.counts, 0,    unnamed, exec.device_errors};
   launch<count_kernel>("embedding_count", grid, exec, args);
   for (; args.pass < plan.passes; ++args.pass) {
     const bool is_last = args.pass == plan.passes - 1;
     args.to = (plan.passes - args.pass) % 2 ? scratch.sorted : scratch.other;
     args.next_counts = is_last ? nullptr : args.counts + counts_of_pass;
+    if (is_last) grid.blocks += std::min(blocks_for(unnamed.items(), kWarps), int64_t{1} << 30);
     launch<scatter_kernel>("embedding_sort", grid, exec, args);
     args.from = args.to;
     args.counts = args.next_counts;

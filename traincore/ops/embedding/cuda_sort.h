@@ -1,5 +1,7 @@
 // Rows sorted by id on the GPU.
 #pragma once
+#include <algorithm>
+
 #include "traincore/core/arena.h"
 
 namespace tc::ops::embedding {
@@ -9,7 +11,8 @@ struct Key {
   int64_t id, row;
 };
 
-// A stable radix sort, the low digits of the ids first. Each tile is a block's, the same rows in every pass.
+// A stable radix sort, the low digits of the ids first, in two passes at least. Each tile is a block's, the same rows in
+// every pass; there is one even of no rows.
 struct SortPlan {
   static constexpr int kMostBits = 9, kMostDigits = 1 << kMostBits, kMostTiles = 64, kLeastTileBits = 10;
   int32_t passes, digit_bits, tile_bits;  // a tile has 1 << tile_bits rows
@@ -17,10 +20,10 @@ struct SortPlan {
   SortPlan(int64_t rows_, int64_t vocab) : passes(0), digit_bits(1), tile_bits(kLeastTileBits), rows(rows_) {
     int32_t bits = 1;  // of `vocab`
     while (vocab >> bits) ++bits;
-    passes = (bits + kMostBits - 1) / kMostBits;
+    passes = std::max((bits + kMostBits - 1) / kMostBits, 2);
     digit_bits = (bits + passes - 1) / passes;
     while (int64_t{kMostTiles} << tile_bits < rows) ++tile_bits;
-    tiles = (rows + (int64_t{1} << tile_bits) - 1) >> tile_bits;
+    tiles = std::max<int64_t>((rows + (int64_t{1} << tile_bits) - 1) >> tile_bits, 1);
   }
 };
 
@@ -33,8 +36,10 @@ inline SortScratch carve_sort(const SortPlan& plan, Arena& arena) {
           arena.take<uint32_t>(plan.passes * plan.tiles * SortPlan::kMostDigits)};
 }
 
-// Fills scratch.sorted. An id outside [0, vocab) sets TC_BAD_ID.
+struct Unnamed;  // of cuda_unnamed.cuh
+
+// Fills scratch.sorted, and zeroes what is unnamed. An id outside [0, vocab) sets TC_BAD_ID.
 void sort_rows(const tc_tensor& ids, int64_t vocab, const SortPlan& plan, const SortScratch& scratch,
-               const tc_exec& exec);
+               const Unnamed& unnamed, const tc_exec& exec);
 
 }  // namespace tc::ops::embedding
