@@ -14,8 +14,8 @@ const DeviceInfo& kH200 = kKnownDevices[0].info;
 const DeviceInfo& kA100 = kKnownDevices[1].info;
 const DeviceInfo& kRtx4090 = kKnownDevices[2].info;
 
-constexpr SlabPass kRmsNorm{false, false, 1, true}, kLayerNorm{false, false, 2, true}, kAddRmsNorm{true, true, 1, true},
-    kAddLayerNorm{true, true, 2, true};
+constexpr SlabPass kRmsNorm{false, false, 1}, kLayerNorm{false, false, 2}, kAddRmsNorm{true, true, 1},
+    kAddLayerNorm{true, true, 2};
 
 RowShape shape(int64_t rows, int64_t cols, int32_t bytes = 2) { return {rows, cols, bytes, true, false}; }
 
@@ -70,24 +70,26 @@ TEST(SlabPlan, BlocksOfAnSmFitItsSharedMemory) {
 TEST(SlabPlan, CountDependsOnTheShapeAlone) {
   for (const int64_t cols : {128, 1024, 4096, 8192}) {
     const RowShape s = shape(4096, cols);
-    const SlabPass pass{false, true, 1, false};
+    const SlabPass pass{false, true, 1};
     EXPECT_EQ(plan_slabbed(s, pass, kH200).count(), plan_slabbed(s, pass, kA100).count());
   }
   EXPECT_EQ(plan_slabbed(shape(1, 4096), kRmsNorm, kH200).count(), 1);
   EXPECT_EQ(plan_slabbed(shape(0, 4096), kRmsNorm, kH200).count(), 1);
 }
 
-TEST(SlabPlan, TwoSumsHaveFourVectorsOnlyWithTheGainElsewhere) {
+TEST(SlabPlan, TwoSumsHaveFourVectorsOnlyWithOneInSharedMemory) {
   EXPECT_EQ(kernel(1024, kRmsNorm).vectors, 4);
   EXPECT_EQ(kernel(1024, kLayerNorm).vectors, 2);
-  EXPECT_TRUE(kernel(262144, kLayerNorm).shares_gain);
+  EXPECT_TRUE(kernel(262144, kLayerNorm).shares_sums);
   EXPECT_EQ(kernel(262144, kLayerNorm).vectors, 4);
-  EXPECT_FALSE(kernel(262144, kRmsNorm).shares_gain);
-  SlabPass inexact = kLayerNorm;
-  inexact.gain_is_exact = false;
-  EXPECT_EQ(kernel(32768, inexact).vectors, 2);
-  EXPECT_FALSE(plan_slabbed(shape(9, 262144), inexact, kH200).slabs);
+  EXPECT_FALSE(kernel(262144, kRmsNorm).shares_sums);
   EXPECT_FALSE(plan_slabbed(shape(9, 32768), kLayerNorm, kA100).slabs);
+}
+
+TEST(SlabPlan, LayerNormSendsForRowsOfLargeClusters) {
+  EXPECT_TRUE(plan_slabbed(shape(9, 131072), kLayerNorm, kH200).slabs->sends);
+  EXPECT_FALSE(plan_slabbed(shape(9, 32768), kLayerNorm, kH200).slabs->sends);
+  EXPECT_FALSE(plan_slabbed(shape(9, 131072), kRmsNorm, kH200).slabs->sends);
 }
 
 TEST(SlabPlan, RowsThatNoVectorFitsTakeTwoKernels) {

@@ -15,6 +15,7 @@ struct NormBackwardArgs {
   Rows<T> dx;
   Gain gain;
   float *dweight, *dbias;  // [slabs, cols], or NULL
+  bool sends_ahead;        // of kernels that take rows ahead
 };
 
 // What one row's numbers are about: (v - mean) rstd, and its gradient.
@@ -63,10 +64,9 @@ __device__ __forceinline__ Floats<N> normalised(const NormRow<Norm>& row, const 
 }
 
 // A row's dots, and its part of the parameter gradients, of one vector.
-template <class Norm, class Tile, class T, int N>
+template <class Norm, class T, int N, class WeightSums, class BiasSums>
 __device__ __forceinline__ void add_vector(const NormRow<Norm>& row, int i, const Floats<N>& g, const Floats<N>& w,
-                                           const Floats<N>& v, float (&dots)[2], RowSums<Tile, T>& dweight,
-                                           RowSums<Tile, T>& dbias) {
+                                           const Floats<N>& v, float (&dots)[2], WeightSums& dweight, BiasSums& dbias) {
   add_dots(row, g, w, v, dots);
   if constexpr (Norm::kRounds)
     dweight.add(i, g, normalised<Norm, T>(row, v));
@@ -85,7 +85,7 @@ class SlabRows {
   RowsAhead<Tile, T, Tile::kStages, kMore + kMayHaveMore> ahead;
   bool has_more;
   __device__ __forceinline__ SlabRows(const NormBackwardArgs<T>& a, const Columns<Tile, T>& columns, const Turns& turns)
-      : ahead(columns, 0),
+      : ahead(columns, 0, a.sends_ahead),
         has_more(kMayHaveMore && a.dresidual_out.data),
         dy_(a.dy, turns),
         x_(a.x, turns),
@@ -120,9 +120,10 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
   const Columns<Tile, T> columns(group, a.dy.cols);
   const Turns turns(group, a.dy.count, a.dy, a.x, a.residual, a.dresidual_out, a.dx);
   SlabRows<Norm, Tile, T> rows(a, columns, turns);
-  const NormVector<Tile, T, Tile::kSharesGain> gain(columns, a.gain, rows.ahead.end());
-  AllReduce<typename Tile::Group, kDots, AddUp<kDots>> dots(group, gain.end(), {});
-  RowSums<Tile, T> dweight, dbias;
+  const NormVector<Tile, T, false> gain(columns, a.gain, nullptr);
+  RowSums<Tile, T> dweight(nullptr);
+  RowSums<Tile, T, Tile::kSharesSums> dbias(rows.ahead.end());
+  AllReduce<typename Tile::Group, kDots, AddUp<kDots>> dots(group, dbias.end(), {});
   const RowsInTurn<T> to(a.dx, turns);
   // Measured: blocks without a mean are faster by a load in every turn, all others by one in many.
   constexpr bool kLoadsAhead = Tile::Group::kIsBlock && !Norm::kCentred;
@@ -143,7 +144,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
         looked_at = row_of[turn];
         float sums[2] = {0, 0};
         columns.all([&](int, int i) {
-          add_vector(looked_at, i, rows.dy(stage, i), gain(i), rows.v(stage, i), sums, dweight, dbias);
+          add_vector<Norm, T>(looked_at, i, rows.dy(stage, i), gain(i), rows.v(stage, i), sums, dweight, dbias);
         });
         RowValues<kDots> own;
         memcpy(own.at, sums, sizeof own.at);

@@ -14,6 +14,7 @@ struct NormForwardArgs {
   Gain gain;
   AnyVector bias;
   float eps, share;  // share: 1 / cols
+  bool sends_ahead;  // of kernels that take rows ahead
 };
 
 // near + rest is the mean: near is so close to it that v - near loses nothing, however far from 0 the row lies.
@@ -101,7 +102,8 @@ __device__ __forceinline__ NormFacts<Norm> facts_of(const typename Tile::Group& 
         add_about(columns, v, own, sum, squares);
       }
     const float mean = sum * share;
-    squares = fmaf(-mean, fmaf(-n, mean, sum), fmaf(-sum, mean, squares));  // about own + mean, however that was rounded
+    squares =
+        fmaf(-mean, fmaf(-n, mean, sum), fmaf(-sum, mean, squares));  // about own + mean, however that was rounded
 
     float whole[1] = {fmaf(n, own, sum)};
     group.template reduce_in_warp<Add>(whole);
@@ -286,7 +288,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kern
   constexpr int kTensors = 1 + Norm::kHasResidual;
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.x.cols);
-  RowsAhead<Tile, T, kStages, kTensors> ahead(columns, 0);
+  RowsAhead<Tile, T, kStages, kTensors> ahead(columns, 0, a.sends_ahead);
   const HeldBias<Tile, T, kBiasIsShared> bias(columns, a.bias, ahead.end());
   AllReduce<typename Tile::Group, Norm::kCentred ? 4 : 1, MergeFacts<Norm>> facts(group, bias.end(), {});
   const NormVector<Tile, T, false> gain(columns, a.gain, nullptr);

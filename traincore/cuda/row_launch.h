@@ -18,7 +18,8 @@ template <class G, bool kIsWide, int kVectorCount>
 struct RowTile {
   using Group = G;
   static constexpr int kVectors = kVectorCount;
-  static constexpr int kMostThreads = std::is_same_v<G, Block> || std::is_same_v<G, Cluster> ? 512 : 128;  // as plan_rows() has it
+  static constexpr int kMostThreads =
+      std::is_same_v<G, Block> || std::is_same_v<G, Cluster> ? 512 : 128;  // as plan_rows() has it
   template <class T>
   static constexpr int kVec = kIsWide ? 16 / int(sizeof(T)) : 1;
 };

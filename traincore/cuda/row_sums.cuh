@@ -15,24 +15,37 @@ struct ColumnTiles {
   __device__ __forceinline__ int64_t end_row(int64_t rows) const { return rows * (slab() + 1) / slabs; }
 };
 
-// What a block adds up over the rows that it keeps in registers, one f32 per column of this thread.
-template <class Tile, class T>
+// What a block adds up over the rows that it takes, one f32 per column of this thread: in registers, or in shared memory,
+// which leaves more of them.
+template <class Tile, class T, bool kIsShared = false>
 class RowSums {
  public:
   static constexpr int kVec = Tile::template kVec<T>;
+  __device__ __forceinline__ explicit RowSums(void* shared)
+      : shared_(static_cast<float4*>(shared) + int(threadIdx.x) / 32 * (32 * kOfThread) + int(threadIdx.x) % 32),
+        end_(static_cast<float4*>(shared) + (kIsShared ? kOfThread * int(blockDim.x) : 0)) {
+    if constexpr (kIsShared)
+#pragma unroll
+      for (int i = 0; i < kOfThread; ++i) shared_[i * 32] = {};
+  }
   __device__ __forceinline__ void add(int v, const Floats<kVec>& a) {
-    if constexpr (Tile::kVectors > 0) add_to(sums_[v], a);
+    if constexpr (Tile::kVectors > 0) {
+      auto sums = at(v);
+      add_to(sums, a);
+      put(v, sums);
+    }
   }
   // Adds a * b.
   __device__ __forceinline__ void add(int v, const Floats<kVec>& a, float b) {
-    if constexpr (Tile::kVectors > 0)
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) sums_[v][j] = fmaf(a[j], b, sums_[v][j]);
+    add(v, a, floats<kVec>([b](int) { return b; }));
   }
   __device__ __forceinline__ void add(int v, const Floats<kVec>& a, const Floats<kVec>& b) {
-    if constexpr (Tile::kVectors > 0)
+    if constexpr (Tile::kVectors > 0) {
+      auto sums = at(v);
 #pragma unroll
-      for (int j = 0; j < kVec; ++j) sums_[v][j] = fmaf(a[j], b[j], sums_[v][j]);
+      for (int j = 0; j < kVec; ++j) sums[j] = fmaf(a[j], b[j], sums[j]);
+      put(v, sums);
+    }
   }
   // Once, by every thread of the block, into the slab of its own. Groups of one block are added in order.
   __device__ void store(const typename Tile::Group& group, const Columns<Tile, T>& columns, float* slabs) {
@@ -55,16 +68,43 @@ class RowSums {
     }
   }
 
+  // Where its shared memory ends.
+  __device__ __forceinline__ void* end() const { return end_; }
+
  private:
+  static constexpr int kParts = (kVec + 3) / 4, kOfThread = Tile::kVectors * kParts;
+  __device__ __forceinline__ Floats<kVec> at(int v) const {
+    if constexpr (!kIsShared) {
+      return sums_[v];
+    } else {
+      Floats<kVec> sums;
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        const float4 four = shared_[(v * kParts + part) * 32];
+        memcpy(&sums[part * 4], &four, sizeof four);
+      }
+      return sums;
+    }
+  }
+  __device__ __forceinline__ void put(int v, const Floats<kVec>& sums) {
+    if constexpr (!kIsShared)
+      sums_[v] = sums;
+    else
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) shared_[(v * kParts + part) * 32] = part_of(sums, part);
+  }
+  static __device__ __forceinline__ float4 part_of(const Floats<kVec>& sums, int part) {
+    return {sums[part * 4], sums[part * 4 + 1], sums[part * 4 + 2], sums[part * 4 + 3]};
+  }
   __device__ __forceinline__ void write(const Columns<Tile, T>& columns, float* to) {
     columns.each([&](int c, int v) {
+      const auto sums = at(v);
 #pragma unroll
-      for (int part = 0; part < kVec / 4; ++part)
-        *reinterpret_cast<float4*>(to + c + part * 4) = {sums_[v][part * 4], sums_[v][part * 4 + 1],
-                                                         sums_[v][part * 4 + 2], sums_[v][part * 4 + 3]};
+      for (int part = 0; part < kParts; ++part) *reinterpret_cast<float4*>(to + c + part * 4) = part_of(sums, part);
     });
   }
-  Floats<kVec> sums_[Tile::kVectors > 0 ? Tile::kVectors : 1] = {};
+  float4 *shared_, *end_;
+  Floats<kVec> sums_[Tile::kVectors > 0 && !kIsShared ? Tile::kVectors : 1] = {};
 };
 
 }  // namespace tc::cuda

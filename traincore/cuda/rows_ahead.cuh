@@ -4,6 +4,7 @@
 #include <cuda_pipeline.h>
 
 #include "traincore/cuda/all_reduce.cuh"
+#include "traincore/cuda/overlap.cuh"
 #include "traincore/cuda/rows.cuh"
 #include "traincore/cuda/turns.cuh"
 
@@ -28,8 +29,9 @@ class RowsAhead {
  public:
   static constexpr int kStages = kStages_, kTensors = kTensors_;
   static constexpr int kVec = Tile::template kVec<T>, kVectors = Tile::kVectors;
-  // Past the end of the row all elements are `past`.
-  __device__ __forceinline__ RowsAhead(const Columns<Tile, T>& columns, float past) {
+  // Past the end of the row all elements are `past`. sends_ahead: a row is sent for before it is loaded.
+  __device__ __forceinline__ RowsAhead(const Columns<Tile, T>& columns, float past, bool sends_ahead)
+      : sends_ahead_(sends_ahead) {
     extern __shared__ uint4 ahead[];
     mine_ = ahead + int(threadIdx.x) / 32 * (32 * kOfThread) + int(threadIdx.x) % 32;
     const auto fill = Pack<T, kVec>::from(floats<kVec>([past](int) { return past; }));
@@ -43,6 +45,20 @@ class RowsAhead {
 #pragma unroll
     for (int t = 0; t < kTensors; ++t)
       if (from.at[t]) columns.each([&](int c, int v) { __pipeline_memcpy_async(at(stage, t, v), from.at[t] + c, 16); });
+  }
+  // Sends for what the block will load of a row, as far as the second-level cache.
+  template <class Sources>
+  __device__ __forceinline__ void send_for(const Columns<Tile, T>& columns, Sources&& sources) const {
+    if constexpr (Tile::Group::kIsBlock) {
+      const int v = int(threadIdx.x);  // a thread sends for one vector of all threads
+      if (!sends_ahead_ || v >= kVectors) return;
+      const int c = (v * columns.size + columns.lane - v) * kVec;
+      const int bytes = ::min(int(blockDim.x) * 16, (columns.cols - c) * int(sizeof(T)));
+      const RowSources<T, kTensors> from = sources();
+#pragma unroll
+      for (int t = 0; t < kTensors; ++t)
+        if (bytes > 0 && from.at[t]) send_for_once(from.at[t] + c, bytes);
+    }
   }
   __device__ __forceinline__ Floats<kVec> operator()(int stage, int t, int v) const { return pack(stage, t, v).f32(); }
   __device__ __forceinline__ Pack<T, kVec> pack(int stage, int t, int v) const { return {*at(stage, t, v)}; }
@@ -66,6 +82,7 @@ class RowsAhead {
     return mine_ + ((stage * kTensors + t) * kVectors + v) * 32;
   }
   uint4* mine_;
+  bool sends_ahead_;
 };
 
 // The group's rows in turn. sources(turn): where its row lies. look(turn, stage): what this warp knows about it.
@@ -79,6 +96,7 @@ __device__ __forceinline__ void for_rows_ahead(const Turns& turns, const Columns
   const auto fetch = [&](int turn, int stage) {
     if (turn < turns.count) ahead.load(columns, stage, sources(turn));
     __pipeline_commit();
+    if (turn + 1 < turns.count) ahead.send_for(columns, [&] { return sources(turn + 1); });
   };
 #pragma unroll 1
   for (int s = 0; s < kStages; ++s) fetch(s, s);

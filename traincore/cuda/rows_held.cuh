@@ -177,7 +177,7 @@ class RowsAligned : public RowsAhead<Tile, T, kStages_, kTensors_> {
   using Base = RowsAhead<Tile, T, kStages_, kTensors_>;
   using Columns = cuda::Columns<Tile, T>;
   static constexpr bool kIsFree = true;
-  using Base::Base;
+  __device__ __forceinline__ RowsAligned(const Columns& columns, float past) : Base(columns, past, false) {}
   struct Row {
     typename Base::Row row;
     template <bool kIsInside>

@@ -6,11 +6,11 @@
 namespace tc::cuda {
 
 template <class G, int kTensors_, int kVectorCount, int kStages_, int kThreadsPerSm_, int kMostThreads_,
-          bool kSharesGain_>
+          bool kSharesSums_>
 struct SlabTile : RowTile<G, true, kVectorCount> {
   static constexpr int kTensors = kTensors_, kStages = kStages_, kThreadsPerSm = kThreadsPerSm_,
                        kMostThreads = kMostThreads_;
-  static constexpr bool kSharesGain = kSharesGain_;
+  static constexpr bool kSharesSums = kSharesSums_;
 };
 
 inline Grid grid_of(const SlabPlan& plan) {
@@ -24,7 +24,7 @@ bool with_slab_kernel(const SlabKernel& kernel, F&& body) {
     if (kernel == k) {
       using Group = std::conditional_t<k.lanes == 0, Cluster, Lanes<k.lanes>>;
       body.template
-      operator()<SlabTile<Group, k.tensors, k.vectors, k.stages, k.threads_per_sm, k.most_threads, k.shares_gain>>();
+      operator()<SlabTile<Group, k.tensors, k.vectors, k.stages, k.threads_per_sm, k.most_threads, k.shares_sums>>();
       return true;
     }
   return false;

@@ -20,9 +20,9 @@ int32_t tensors_in_shared(const SlabKernel& k, const SlabPass& pass) {
 std::optional<SlabPlan> plan_slabs(const RowShape& s, const SlabKernel& k, const SlabPass& pass,
                                    const DeviceInfo& device) {
   const int32_t tensors = pass.has_residual ? 4 : 2 + pass.has_more;
-  if ((k.sums && k.sums != pass.sums) || tensors > k.tensors || (k.shares_gain && !pass.gain_is_exact)) return {};
+  if ((k.sums && k.sums != pass.sums) || tensors > k.tensors) return {};
   const int64_t vectors = s.cols * s.element_bytes / kVectorBytes;
-  SlabPlan p{k, k.most_threads, 1, 0, 0};
+  SlabPlan p{k, k.most_threads, 1, 0, 0, false};
   if (k.lanes) {
     if (vectors > int64_t{k.lanes} * k.vectors) return {};
   } else {
@@ -31,13 +31,16 @@ std::optional<SlabPlan> plan_slabs(const RowShape& s, const SlabKernel& k, const
     while (int64_t{p.cluster} * p.threads * k.vectors < vectors && p.cluster <= k.most_cluster) p.cluster *= 2;
     if (p.cluster > (device.sm >= 90 ? k.most_cluster : 1)) return {};
   }
+  p.sends = k.sends_from > 0 && p.cluster >= k.sends_from;
   const int64_t rows_per_block = k.lanes ? p.threads / k.lanes : 1;
   const int64_t at_once = clusters_at_once(p.cluster) * (k.threads_per_sm / p.threads);
   p.groups = std::clamp<int64_t>((s.rows + rows_per_block - 1) / rows_per_block, 1, at_once);
   const int64_t of_row = int64_t{k.vectors} * kVectorBytes * p.threads;
-  const int64_t rows = of_row * (k.stages * tensors_in_shared(k, pass) + k.shares_gain);
+  const int64_t rows = of_row * k.stages * tensors_in_shared(k, pass);
+  const int64_t kept = k.shares_sums ? of_row / s.element_bytes * int64_t{sizeof(float)} : 0;
   const int64_t sums = rows_per_block > 1 ? rows_per_block * s.cols * 4 : 0;
-  p.shared = static_cast<int32_t>(std::max(rows + (k.lanes ? 0 : told_bytes(pass.sums, p.threads, p.cluster)), sums));
+  p.shared =
+      static_cast<int32_t>(std::max(rows + kept + (k.lanes ? 0 : told_bytes(pass.sums, p.threads, p.cluster)), sums));
   if (p.shared > device.shared_per_block) return {};
   return p;
 }

@@ -52,7 +52,8 @@ void backward(const tcx_layernorm_backward_args& a, const tc_exec& exec, const S
                                  rows_of<T>(a.dx),
                                  {{a.weight.data, a.weight.dtype}, 0},
                                  slabs.dweight,
-                                 slabs.dbias};
+                                 slabs.dbias,
+                                 plan.slabs && plan.slabs->sends};
   with_value<false, true>("residual", given(a.residual), [&]<bool kHasResidual>() {
     launch_backward<NormKind<true, kHasResidual, false>>(plan, exec, args);
   });

@@ -17,8 +17,7 @@ inline cuda::RowsPlan plan_forward(const tcx_rmsnorm_forward_args& a, const cuda
 inline cuda::SlabbedPlan plan_backward(const tcx_rmsnorm_backward_args& a, const cuda::DeviceInfo& device) {
   const cuda::RowShape shape =
       cuda::row_shape("rmsnorm_backward", "dy", {&a.dy, &a.x, &a.residual, &a.dresidual_out, &a.dx}, {&a.weight});
-  const bool gain_is_exact = (!given(a.weight) || a.weight.dtype == a.dy.dtype) && a.weight_offset == 0;
-  return cuda::plan_slabbed(shape, {given(a.residual), given(a.dresidual_out), 1, gain_is_exact}, device);
+  return cuda::plan_slabbed(shape, {given(a.residual), given(a.dresidual_out), 1}, device);
 }
 
 }  // namespace tc::ops::rmsnorm

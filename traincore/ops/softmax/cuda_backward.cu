@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kSoftmaxBackwardAhead.threads, kSoftmaxBackwar
   using Sums = RowValues<Of::kSums>;
   Cluster group;
   const Columns<Tile, T> columns(group, a.y.cols);
-  RowsAhead<Tile, T, kSoftmaxBackwardAhead.stages, 2> ahead(columns, 0);
+  RowsAhead<Tile, T, kSoftmaxBackwardAhead.stages, 2> ahead(columns, 0, false);
   AllReduce<Cluster, Of::kSums, AddUp<Of::kSums>> known(group, ahead.end(), {});
   const Turns turns(group, a.y.count, a.y, a.dy, a.dx);
   const RowsInTurn<const T> y(a.y, turns), dy(a.dy, turns);
