@@ -13,8 +13,9 @@ struct NormForwardArgs {
   Rows<float> mean, rstd;
   Gain gain;
   AnyVector bias;
-  float eps, share;  // share: 1 / cols
-  bool sends_ahead;  // of kernels that take rows ahead
+  float eps, share;   // share: 1 / cols
+  bool sends_ahead;   // of kernels that take rows ahead
+  int64_t in_flight;  // of others: RowPlan's
 };
 
 // near + rest is the mean: near is so close to it that v - near loses nothing, however far from 0 the row lies.
@@ -266,6 +267,9 @@ __global__ void __launch_bounds__(Tile::kMostThreads, (Norm::kHasResidual ? 512 
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.x.cols);
   for (int64_t r = group.first_row(); r < a.x.count; r += group.row_stride()) {
+    if constexpr (Tile::Group::kIsBlock && Tile::kVectors == 4 && !Norm::kHasResidual)
+      if (columns.lane == 0 && a.in_flight > 0 && r + a.in_flight < a.x.count)
+        send_for_once(a.x[r + a.in_flight], columns.cols * int(sizeof(T)));
     const KeptSum<Tile, T, Norm::kHasResidual> sum(columns, a.x[r], Norm::kHasResidual ? a.residual[r] : nullptr);
     const auto v = [&](int c, int i) {
       if constexpr (Norm::kHasResidual && Norm::kRounds)

@@ -32,7 +32,8 @@ struct RowPlan {
   RowVariant variant;
   int32_t threads;
   int64_t rows_per_block;
-  int64_t blocks;  // of a full grid, one row (or set of rows) a block
+  int64_t blocks;         // of a full grid, one row (or set of rows) a block
+  int64_t in_flight = 0;  // rows that are worked on at once, where a block sends for the row so far ahead of its own
 };
 // most_vectors: 4 or 8, that a thread may keep of a row.
 RowPlan plan_rows(const RowShape& shape, int32_t most_vectors = 4);

@@ -37,7 +37,8 @@ void forward(const tcx_layernorm_forward_args& a, const tc_exec& exec, const Row
                                 {a.bias.data, a.bias.dtype},
                                 static_cast<float>(a.eps),
                                 1.0f / static_cast<float>(a.x.shape[a.x.rank - 1]),
-                                plan.ahead && plan.ahead->sends};
+                                plan.ahead && plan.ahead->sends,
+                                plan.rows.in_flight};
   with_value<false, true>("residual", given(a.residual), [&]<bool kHasResidual>() {
     launch_forward<NormKind<true, kHasResidual, false>>(plan, exec, args);
   });
