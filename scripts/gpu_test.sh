@@ -3,8 +3,8 @@
 # there (beside the tool or in tests/), then the benches, as JSON.
 #   scripts/gpu_test.sh [FOLDER with the traincore tool and its libraries] [FOLDER for the results] [op ...]
 # GPU_TEST_EFFORT=--quick shortens it; GPU_TEST_DEVICE="cuda:0 cuda:1" shares the checks between GPUs; GPU_TEST_NO_BENCH=1
-# leaves the benches out. Ops, modes and dtypes are checked side by side, one on every processor; only the cases of more
-# than 2^31 elements, and the benches, have the first GPU for themselves. Builds nothing. Exit status 1 if any check fails.
+# leaves the benches out. Ops, modes and dtypes are checked side by side, one on every processor; only cases of more than 2^31
+# elements have a GPU for themselves, and the benches the first one. Builds nothing. Exit status 1 if any check fails.
 set -uo pipefail
 tree=${1:-build/cuda}
 results=${2:-bench/results}
@@ -37,7 +37,18 @@ for op in "${ops[@]}"; do
     for dtype in f32 bf16 f16; do echo "$mode $op $dtype ${devices[jobs++ % ${#devices[@]}]}"; done
   done
 done | xargs -P "$(nproc)" -L 1 bash -c 'check "$@"' check || status=1
-for op in "${ops[@]}"; do check large "$op" bf16 "${devices[0]}" || status=1; done  # its one dtype
+# One op on a GPU at a time, in its one dtype.
+large() {
+  local op failed=0
+  while read -r op; do check large "$op" bf16 "$1" </dev/null || failed=1; done
+  return $failed
+}
+running=()
+for device in "${!devices[@]}"; do
+  for ((i = device; i < ${#ops[@]}; i += ${#devices[@]})); do echo "${ops[i]}"; done | large "${devices[device]}" &
+  running+=($!)
+done
+for pid in "${running[@]}"; do wait "$pid" || status=1; done
 
 python3 - "$results" <<'P' || status=1
 import glob, json, sys

@@ -62,8 +62,12 @@ void add_values(std::vector<Case>& all, const Case& base) {
   all.push_back(small().fill("x", testing::normal(1e-4)));         // eps matters, and must not be rounded to the dtype
   all.push_back(small().fill("x", testing::uniform(1000, 1100)));  // E[x^2] - E[x]^2 would be noise
   all.push_back(Case(base).dim("rows", 2).dim("cols", 20001).fill("x", testing::uniform(16000, 16100)));
+  all.push_back(Case(base).dim("rows", 2).dim("cols", 70000).fill("x", testing::uniform(1000, 1100)));
   for (const auto& [cols, count] : {std::pair{1000, 8}, {4096, 8}, {4096, 1024}, {131072, 8}, {131072, 1024}})
     all.push_back(outliers_first(base, cols, count, 3000));
+  for (const int64_t cols : {1000, 40000})  // the mean is exact, or eps is not all of the variance
+    all.push_back(
+        Case(base).dim("rows", 2).dim("cols", cols).fill("x", testing::constant(100)).may_be_zero({"dweight"}));
   all.push_back(small().fill("x", testing::constant(3)).may_be_zero({"dweight"}));
   all.push_back(small().fill("x", testing::constant(0)).may_be_zero({"mean", "dweight"}));
 }
