@@ -94,7 +94,9 @@ TEST(NormGemvPlan, TilesTakeEveryOutputAndAllOfK) {
       EXPECT_GE(plan.stride, plan.steps * plan.slices * places);
       EXPECT_EQ(plan.stride % 4, 0) << "rows of v are aligned";
       const int64_t floats = rows * (plan.stride + plan.slices * plan.batch);
-      EXPECT_GE(plan.shared, static_cast<size_t>(floats) * sizeof(float) + kGpuTileRing);
+      EXPECT_GE(plan.shared,
+                static_cast<size_t>(floats) * sizeof(float) + static_cast<size_t>(plan.boxes * kGpuTileRing));
+      EXPECT_GE(plan.boxes, 1);
       EXPECT_LE(static_cast<int64_t>(plan.shared) + kFixedShared, device.shared_per_block);
       EXPECT_LE(plan.cluster, 8);
     }
@@ -120,6 +122,7 @@ TEST(NormGemvPlan, TilesTakeTheSmallestClusterThatFillsTheGpu) {
       const TilesPlan plan = plan_tiles(product(rows[i], k, {n, 0, 0}), transposed, h200());
       ASSERT_TRUE(plan.serves);
       EXPECT_EQ(plan.cluster, clusters[i]);
+      EXPECT_EQ(plan.boxes, plan.cluster == 1 && k * n > 4096 * 4096 ? 2 : 1) << "more than few boxes a warp";
       EXPECT_GE(plan.blocks, h200().multiprocessors * 4 / 5);
       EXPECT_EQ(plan.slices * plan.abreast, kGpuTileWarps) << "every warp has work";
     }

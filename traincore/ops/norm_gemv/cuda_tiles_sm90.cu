@@ -70,8 +70,8 @@ struct Share {
   }
 };
 
-// They come one after another, each to the same place in shared memory: `memory` has a box for every warp, then barriers.
-// One lane asks for them.
+// They come one after another, plan.boxes at a time, to a ring in shared memory: `memory` has the rings of all warps, then
+// their barriers. One lane asks for them.
 template <bool kTransposed>
 class Boxes {
  public:
@@ -79,28 +79,31 @@ class Boxes {
       : a_(a),
         part_(part),
         share_(share),
-        box_(memory + warp() * kGpuBoxBytes),
-        barrier_(reinterpret_cast<BoxBarrier*>(memory + kGpuTileWarps * kGpuBoxBytes) + warp()) {
+        ring_(memory + warp() * a.plan.boxes * kGpuBoxBytes),
+        barriers_(reinterpret_cast<BoxBarrier*>(memory + kGpuTileWarps * a.plan.boxes * kGpuBoxBytes) +
+                  warp() * a.plan.boxes) {
     if (!leads()) return;
-    barrier_->start();
+    for (int i = 0; i < a.plan.boxes; ++i) barriers_[i].start();
     fence_barriers();
   }
-  // So many of the warp's boxes, as far as the second-level cache.
-  __device__ __forceinline__ void send_for(int count) const {
+  // As far as the second-level cache: those that will be asked for first, and one more.
+  __device__ __forceinline__ void send_for_first() const {
     if (!leads()) return;
     Next next{share_.first, 0};
-    for (int i = 0; i < count && next.output < share_.last; ++i) send_for_once(take(next));
+    for (int i = 0; i <= a_.plan.boxes && next.output < share_.last; ++i) send_for_once(take(next));
   }
   __device__ __forceinline__ void ask() {
     if (!leads() || next_.output >= share_.last) return;
-    barrier_->ask_for(take(next_), kGpuBoxBytes, box_);
+    barriers_[asked_].ask_for(take(next_), kGpuBoxBytes, ring_ + asked_ * kGpuBoxBytes);
+    if (++asked_ == a_.plan.boxes) asked_ = 0;
     if (next_.output >= share_.last) let_next_begin();
   }
-  // The box that was asked for; then ask() for the next, once all lanes have read this one.
+  // The next box; once all lanes have read it, ask() may put another in its place.
   __device__ __forceinline__ const std::byte* wait() {
-    barrier_->wait(phase_);
-    phase_ ^= 1;
-    return box_;
+    const std::byte* const box = ring_ + awaited_ * kGpuBoxBytes;
+    barriers_[awaited_].wait(phase_);
+    if (++awaited_ == a_.plan.boxes) awaited_ = 0, phase_ ^= 1;
+    return box;
   }
 
  private:
@@ -124,9 +127,10 @@ class Boxes {
   const TilesArgs& a_;
   const Part& part_;
   const Share& share_;
-  std::byte* box_;
-  BoxBarrier* barrier_;
+  std::byte* ring_;
+  BoxBarrier* barriers_;
   Next next_{share_.first, 0};
+  int asked_ = 0, awaited_ = 0;  // places in the ring
   uint32_t phase_ = 0;
 };
 
@@ -308,18 +312,18 @@ __global__ void __launch_bounds__(kGpuTileThreads, 1) tiles_kernel(const __grid_
   constexpr int kAtOnce = kTiles == 1 ? kParts : 1;  // parts of a box, as registers allow
   extern __shared__ __align__(1024) std::byte memory[];
   const TilesPlan& p = a.plan;
-  float* const v = reinterpret_cast<float*>(memory + kGpuTileRing);
+  float* const v = reinterpret_cast<float*>(memory + p.boxes * kGpuTileRing);
   float* const kept = v + kRows * p.stride;
   const Part mine = Part::template of<kOutputs>(p, a.gemv.norm.k);
   const Share share = Share::of<kTransposed>(p, mine);
   Normalised<kRows, false, kGpuTileThreads> normalised(a.gemv.norm, v, p.stride);
   Boxes<kTransposed> boxes(a, mine, share, memory);
-  boxes.send_for(kGpuTileAhead);
+  boxes.send_for_first();
   if (blockIdx.x == 0 && threadIdx.x == 0 && a.gemv.norm.is_wide) a.gemv.norm.send_for_all();
   const Span span{mine.begin, mine.end, p.steps * p.slices * gpu_tile_places(kTransposed)};
   wait_for_stream();
   normalised.ask(span);
-  boxes.ask();
+  for (int i = 0; i < p.boxes; ++i) boxes.ask();
   normalised.stage(span);
   __syncthreads();
   const float* const places =

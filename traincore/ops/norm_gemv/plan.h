@@ -85,7 +85,6 @@ constexpr int gpu_tile_outputs(bool transposed) { return transposed ? 16 : 64; }
 constexpr int gpu_tile_places(bool transposed) { return transposed ? 128 : 32; }
 // Bytes of shared memory for a box of every warp and what announces it.
 inline constexpr int kGpuTileRing = kGpuTileWarps * (kGpuBoxBytes + 8);
-inline constexpr int kGpuTileAhead = 2;  // boxes that a warp sends for while the kernel ahead still runs
 
 inline constexpr int kGpuNormWide = 8;  // columns of x, weight and bias that are read together where all of them fit
 
@@ -132,6 +131,7 @@ StripsPlan plan_strips(const GpuProduct& product, const cuda::DeviceInfo& device
 struct TilesPlan {
   int64_t blocks, units;
   int32_t cluster, share, slices, steps, abreast, batch;
+  int32_t boxes;   // on their way to a warp
   int32_t stride;  // from row to row of v
   size_t shared;
   bool serves;  // v fits, and there are such instructions
