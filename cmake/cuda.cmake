@@ -34,6 +34,9 @@ function(add_cuda_kernels)
   list(FILTER generic EXCLUDE REGEX "_sm90")
   add_library(traincore_cuda_objects OBJECT ${shared} ${generic})
   target_link_libraries(traincore_cuda_objects PRIVATE traincore_device_flags)
+  string(REPLACE ";" "," architectures "${CMAKE_CUDA_ARCHITECTURES}")  # for plans, which a GPU without code of its own has
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/traincore/cuda/device.cpp PROPERTIES COMPILE_DEFINITIONS
+                              "TC_CUDA_ARCHITECTURES=\"${architectures}\"")
   set(objects traincore_cuda_objects)
   if(hopper)
     add_library(traincore_sm90_objects OBJECT ${hopper})

@@ -56,7 +56,7 @@ TEST(NormGemvPlan, StripsTakeEveryColumnAndAllOfK) {
     const int64_t sums = int64_t{rows} * plan.lanes * p.width;
     EXPECT_GE(plan.shared, static_cast<size_t>(plan.part * rows + sums) * sizeof(float));
     EXPECT_LE(static_cast<int64_t>(plan.shared) + kFixedShared, device.shared_per_block);
-    EXPECT_LE(plan.cluster, device.sm < 90 ? 1 : 8);
+    EXPECT_LE(plan.cluster, device.code < 90 ? 1 : 8);
   });
 }
 
@@ -74,7 +74,7 @@ TEST(NormGemvPlan, TilesTakeEveryOutputAndAllOfK) {
     for (const bool transposed : {false, true}) {
       const TilesPlan plan = plan_tiles(p, transposed, device);
       EXPECT_FALSE(plan.serves && p.width != 8) << "its elements have 16 bits";
-      EXPECT_FALSE(plan.serves && device.sm != 90) << "it has no boxes";
+      EXPECT_FALSE(plan.serves && device.code != 90) << "it has no boxes";
       if (!plan.serves) continue;
       const int64_t rows = gpu_rows(p.rows, p.width), outputs = gpu_tile_outputs(transposed);
       const int64_t places = gpu_tile_places(transposed);

@@ -52,7 +52,7 @@ TEST(RowPlan, RowsAheadFitTheirThreadsAndTheDevice) {
           EXPECT_GE(lanes * plan->vectors * 8, cols);
           EXPECT_EQ(plan->threads % 32, 0);
           EXPECT_LE(plan->threads, kernel.threads);
-          EXPECT_LE(plan->cluster, d.sm >= 90 ? 16 : 1);
+          EXPECT_LE(plan->cluster, d.code >= 90 ? 16 : 1);
           EXPECT_LE(plan->shared, d.shared_per_block);
           EXPECT_GE(plan->groups, 1);
           EXPECT_LE(plan->groups, 3);

@@ -35,7 +35,7 @@ TEST(SlabPlan, RowsFitTheirThreadsAndTheDevice) {
           EXPECT_GE(lanes * k.vectors * 16, cols * bytes);
           EXPECT_EQ(plan->threads % 32, 0);
           EXPECT_LE(plan->threads, k.most_threads);
-          EXPECT_LE(plan->cluster, d.sm >= 90 ? k.most_cluster : 1);
+          EXPECT_LE(plan->cluster, d.code >= 90 ? k.most_cluster : 1);
           EXPECT_LE(plan->shared, d.shared_per_block);
           EXPECT_TRUE(k.sums == 0 || k.sums == pass.sums);
           EXPECT_LE(pass.has_residual ? 4 : 2 + pass.has_more, k.tensors);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "traincore/core/fail.h"
+#include "traincore/cuda/architectures.h"
 #include "traincore/cuda/launch.h"
 
 namespace tc::cuda {
@@ -32,6 +33,7 @@ DeviceInfo look(int index) {
   require_ok(cudaGetDeviceProperties(&p, index), "cudaGetDeviceProperties");
   std::string_view(p.name).copy(info.name, sizeof info.name - 1);
   info.sm = p.major * 10 + p.minor;
+  info.code = code_for(info.sm, TC_CUDA_ARCHITECTURES);
   info.multiprocessors = p.multiProcessorCount;
   info.shared_per_block = static_cast<int32_t>(p.sharedMemPerBlockOptin);
   info.l2_bytes = p.l2CacheSize;
@@ -191,7 +193,7 @@ void enqueue(const char* name, const void* kernel, const Grid& grid, const tc_ex
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim = {static_cast<unsigned>(grid.cluster), 1, 1};
   }
-  if (grid.overlaps && device_info(current_device()).sm >= 90) {
+  if (grid.overlaps && device_info(current_device()).code >= 90) {
     if (grid.shared > 0) offer_shared_for_two(name, kernel, grid.shared);
     cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -7,6 +7,7 @@ namespace tc::cuda {
 struct DeviceInfo {
   char name[64] = "";
   int32_t sm = 0;                // compute capability: 90 for 9.0
+  int32_t code = 0;              // that of the kernels it runs: an older one where this build has none for it
   int32_t multiprocessors = 0;   // SMs
   int32_t shared_per_block = 0;  // bytes that a block may ask for
   int64_t l2_bytes = 0, memory_bytes = 0;

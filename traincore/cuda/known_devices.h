@@ -11,9 +11,9 @@ struct KnownDevice {
   DeviceInfo info;
 };
 inline constexpr KnownDevice kKnownDevices[] = {
-    {"h200", {"NVIDIA H200", 90, 132, 227 << 10, 60 << 20, 0}},
-    {"a100", {"NVIDIA A100", 80, 108, 163 << 10, 40 << 20, 0}},
-    {"rtx4090", {"NVIDIA GeForce RTX 4090", 89, 128, 99 << 10, 72 << 20, 0}},
+    {"h200", {"NVIDIA H200", 90, 90, 132, 227 << 10, 60 << 20, 0}},
+    {"a100", {"NVIDIA A100", 80, 80, 108, 163 << 10, 40 << 20, 0}},
+    {"rtx4090", {"NVIDIA GeForce RTX 4090", 89, 80, 128, 99 << 10, 72 << 20, 0}},
 };
 
 }  // namespace tc::cuda

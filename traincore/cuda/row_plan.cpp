@@ -114,7 +114,7 @@ std::optional<AheadPlan> plan_in_turn(const RowShape& s, const AheadShape& kerne
     const int64_t threads = round_up((vectors + p.vectors - 1) / p.vectors, kWarp);
     p.threads = static_cast<int32_t>(std::clamp<int64_t>(threads, kFewestThreads, kernel.threads));
     while (int64_t{p.cluster} * p.threads * p.vectors < vectors && p.cluster <= kMostCluster) p.cluster *= 2;
-    if (p.cluster > (device.sm >= 90 ? kMostCluster : 1)) return {};
+    if (p.cluster > (device.code >= 90 ? kMostCluster : 1)) return {};
   }
   p.sends = kernel.sends_from > 0 && p.cluster >= kernel.sends_from;
   const int64_t rows_per_block = p.lanes ? p.threads / p.lanes : 1;

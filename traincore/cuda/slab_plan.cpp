@@ -29,7 +29,7 @@ std::optional<SlabPlan> plan_slabs(const RowShape& s, const SlabKernel& k, const
     const int64_t threads = round_up((vectors + k.vectors - 1) / k.vectors, kWarp);
     p.threads = static_cast<int32_t>(std::clamp<int64_t>(threads, kFewestThreads, k.most_threads));
     while (int64_t{p.cluster} * p.threads * k.vectors < vectors && p.cluster <= k.most_cluster) p.cluster *= 2;
-    if (p.cluster > (device.sm >= 90 ? k.most_cluster : 1)) return {};
+    if (p.cluster > (device.code >= 90 ? k.most_cluster : 1)) return {};
   }
   p.sends = k.sends_from > 0 && p.cluster >= k.sends_from;
   const int64_t rows_per_block = k.lanes ? p.threads / k.lanes : 1;

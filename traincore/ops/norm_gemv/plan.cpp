@@ -119,7 +119,7 @@ DotsPlan plan_dots(const GpuProduct& p, const cuda::DeviceInfo& device) {
   const int64_t outputs = std::accumulate(p.outputs.begin(), p.outputs.end(), int64_t{0});
   const int64_t step = int64_t{gpu_stages(rows)} * kGpuWarp * p.width;
   DotsPlan plan{};
-  plan.overlaps = device.sm >= kHopper;
+  plan.overlaps = device.code >= kHopper;
   plan.blocks = std::min<int64_t>(outputs, device.multiprocessors);
   plan.part = part_of(p.k, step, rows, shared_for_v(device));
   plan.parts = cut(p.k, plan.part);
@@ -132,9 +132,9 @@ StripsPlan plan_strips(const GpuProduct& p, const cuda::DeviceInfo& device) {
   constexpr int64_t kShortestShare = 256;
   const int rows = gpu_rows(p.rows, p.width);
   StripsPlan plan{};
-  plan.overlaps = device.sm >= kHopper;
+  plan.overlaps = device.code >= kHopper;
   for (int32_t cluster = 1; cluster <= 8; cluster *= 2) {
-    if (cluster > 1 && (device.sm < kHopper || p.k < cluster * kShortestShare || plan.lanes >= kWideStrip)) break;
+    if (cluster > 1 && (device.code < kHopper || p.k < cluster * kShortestShare || plan.lanes >= kWideStrip)) break;
     plan.cluster = cluster;
     plan.lanes = lanes_for(p, std::max(1, device.multiprocessors / cluster));
   }
@@ -158,7 +158,7 @@ TilesPlan plan_tiles(const GpuProduct& p, bool transposed, const cuda::DeviceInf
   const int64_t row_bytes = gpu_rows(p.rows, p.width) * static_cast<int64_t>(sizeof(float));
   TilesPlan best{};
   double best_score = 0;
-  if (device.sm != kHopper || p.width * tc_dtype_size(p.dtype) != 16 || tc_dtype_size(p.dtype) != 2) return best;
+  if (device.code != kHopper || p.width * tc_dtype_size(p.dtype) != 16 || tc_dtype_size(p.dtype) != 2) return best;
   if (!p.has_boxes || (transposed && p.k % 64 != 0)) return best;
   for (int32_t i = 0, cluster = 1; cluster <= 8; ++i, cluster *= 2) {
     if (cluster > 1 && p.k < cluster * kShortestShare) break;
