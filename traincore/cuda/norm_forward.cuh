@@ -21,14 +21,17 @@ struct NormForwardArgs {
 // near + rest is the mean: near is so close to it that v - near loses nothing, however far from 0 the row lies.
 struct Moments {
   float near, rest, rstd;
-  // Of 16 bits in one step: what that loses where the row lies far from 0, its elements have lost before.
-  template <class Norm, class T>
+  // Of 16 bits a value may be normalised in one step, unless near rstd is so large that its rounding would be seen.
+  __device__ __forceinline__ bool is_far() const { return !(fabsf(near) * rstd < 256.0f); }
+  template <class Norm, bool kInOneStep>
   __device__ __forceinline__ float normalised(float v) const {
     if constexpr (!Norm::kCentred) return v * rstd;
-    if constexpr (sizeof(T) < sizeof(float)) return fmaf(v, rstd, -fmaf(near, rstd, rest * rstd));
+    if constexpr (kInOneStep) return fmaf(v, rstd, -fmaf(near, rstd, rest * rstd));
     return fmaf(v - near, rstd, -(rest * rstd));
   }
 };
+template <class Norm, class T>
+inline constexpr bool kMayTakeOneStep = Norm::kCentred && sizeof(T) < sizeof(float);
 
 // What is known about a row or a part of it. Centred: where near its mean lies, what that is off by in sum, the sum of
 // squares about it, and of how many elements; else the sum of squares.
@@ -196,14 +199,7 @@ struct TypedBias {
     return cuda::scaled(x, gain, vector(c));
   }
 };
-struct AnyBias {
-  AnyVector vector;
-  template <int N>
-  __device__ __forceinline__ Floats<N> scaled(const Floats<N>& x, const Floats<N>& gain, int c, int) const {
-    return cuda::scaled(x, gain, vector.template load<N>(c));
-  }
-};
-// Kept for all rows of a block; no bias adds 0.
+// No bias adds 0.
 struct BiasOrZero {
   AnyVector vector;
   template <int N>
@@ -211,6 +207,14 @@ struct BiasOrZero {
     return vector.data ? vector.template load<N>(c) : floats<N>([](int) { return 0.0f; });
   }
 };
+struct AnyBias {
+  BiasOrZero vector;
+  template <int N>
+  __device__ __forceinline__ Floats<N> scaled(const Floats<N>& x, const Floats<N>& gain, int c, int) const {
+    return cuda::scaled(x, gain, vector.template load<N>(c));
+  }
+};
+// Kept for all rows of a block.
 template <class Tile, class T, bool kIsShared>
 class HeldBias : public NormVector<Tile, T, kIsShared> {
  public:
@@ -235,13 +239,13 @@ __device__ __forceinline__ void visit_affine(const NormForwardArgs<T>& a, F&& f)
       if (a.bias.dtype == TC_DTYPE_F32) return typed(float{});
       return a.bias.dtype == TC_DTYPE_BF16 ? typed(bf16{}) : typed(f16{});
     }
-    if (a.bias.data) return f([&](int c, int) { return a.gain.template load<N>(c); }, AnyBias{a.bias});
+    if (a.bias.data) return f([&](int c, int) { return a.gain.template load<N>(c); }, AnyBias{{a.bias}});
   }
   a.gain.template visit<N>([&](const auto& gain) { f(by_column(gain), NoBias{}); });
 }
 
 // gain(c, i) and bias.scaled(y, gain, c, i) are of the vector at column c, this thread's i-th.
-template <class Norm, class Tile, class T, class V, class G, class B>
+template <class Norm, bool kInOneStep, class Tile, class T, class V, class G, class B>
 __device__ __forceinline__ void write_row(const NormForwardArgs<T>& a, const Columns<Tile, T>& columns, int64_t r, T* y,
                                           T* residual_out, const Moments& m, const V& v, const G& gain, const B& bias) {
   constexpr int kVec = Tile::template kVec<T>;
@@ -251,7 +255,7 @@ __device__ __forceinline__ void write_row(const NormForwardArgs<T>& a, const Col
     const auto value = v(c, i), weight = gain(c, i);
     if constexpr (Norm::kHasResidual)
       if (residual_out) store<Tile>(residual_out, c, value);
-    auto normal = floats<kVec>([&](int j) { return m.template normalised<Norm, T>(value[j]); });
+    auto normal = floats<kVec>([&](int j) { return m.template normalised<Norm, kInOneStep>(value[j]); });
     if constexpr (Norm::kRounds) normal = rounded<T>(normal);
     store<Tile>(y, c, bias.scaled(normal, weight, c, i));
   });
@@ -279,9 +283,16 @@ __global__ void __launch_bounds__(Tile::kMostThreads, (Norm::kHasResidual ? 512 
     };
     const Moments moments = moments_of<Norm>(group, columns, a.share, a.eps, v);
     T* const residual_out = a.residual_out.data ? a.residual_out[r] : nullptr;
-    visit_affine<Norm, Tile::template kVec<T>>(a, [&](const auto& gain, const auto& bias) {
-      write_row<Norm>(a, columns, r, a.y[r], residual_out, moments, v, gain, bias);
-    });
+    const auto write = [&]<bool kInOneStep>(const auto& gain, const auto& bias) {
+      write_row<Norm, kInOneStep>(a, columns, r, a.y[r], residual_out, moments, v, gain, bias);
+    };
+    constexpr int kVec = Tile::template kVec<T>;
+    if (kMayTakeOneStep<Norm, T> && moments.is_far())
+      write.template operator()<false>([&](int c, int) { return a.gain.template load<kVec>(c); }, AnyBias{{a.bias}});
+    else
+      visit_affine<Norm, kVec>(a, [&](const auto& gain, const auto& bias) {
+        write.template operator()<kMayTakeOneStep<Norm, T>>(gain, bias);
+      });
     if constexpr (Tile::kVectors == 8) break;  // there is no tensor of more such rows than a grid has blocks
   }
 }
@@ -318,12 +329,17 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kern
       [&](int, int stage) { return facts_of<Norm>(group, columns, row_at(stage)); },
       [&](const auto& row) { return moments_of<Norm>(row(), a.share, a.eps); },
       [&](int turn, int stage, const Moments& m) {
-        T* const copy = has_residual_out ? residual_out[turn] : nullptr;
-        const auto gain_at = [&](int, int i) { return gain(i); };
-        if constexpr (Norm::kCentred)
-          write_row<Norm>(a, columns, turns.row(turn), y[turn], copy, m, row_at(stage), gain_at, bias);
+        const auto write = [&]<bool kInOneStep>(const auto& bias) {
+          write_row<Norm, kInOneStep>(
+              a, columns, turns.row(turn), y[turn], has_residual_out ? residual_out[turn] : nullptr, m, row_at(stage),
+              [&](int, int i) { return gain(i); }, bias);
+        };
+        if constexpr (!Norm::kCentred)
+          write.template operator()<false>(NoBias{});
+        else if (kMayTakeOneStep<Norm, T> && !m.is_far())
+          write.template operator()<true>(bias);
         else
-          write_row<Norm>(a, columns, turns.row(turn), y[turn], copy, m, row_at(stage), gain_at, NoBias{});
+          write.template operator()<false>(bias);
       });
 }
 
