@@ -43,7 +43,8 @@ TEST(RowPlan, EveryRowFitsItsThreads) {
 
 TEST(RowPlan, RowsAheadFitTheirThreadsAndTheDevice) {
   for (const DeviceInfo& d : {kH200, kA100, kRtx4090})
-    for (const AheadShape& kernel : {kNormAhead, kBiasedNormAhead, kFullNormAhead, kSoftmaxAhead, kSoftmaxBackwardAhead})
+    for (const AheadShape& kernel :
+         {kNormAhead, kBiasedNormAhead, kFullNormAhead, kSoftmaxAhead, kSoftmaxBackwardAhead})
       for (const int tensors : {1, 2, 4})
         for (int64_t cols = 8; cols <= 300000; cols += cols / 9 / 8 * 8 + 8) {
           const auto plan = plan_ahead(shape(3, cols), kernel, tensors, 4, d);
