@@ -18,8 +18,8 @@ template <class F>
 void for_each_product(F&& f) {
   for (const auto& [word, device] : cuda::kKnownDevices)
     for (const int64_t rows : {1, 3, 8})
-      for (const int64_t k : {1, 96, 1001, 1032, 4096, 8192, 14336, 262144})
-        for (const int64_t n : {1, 65, 1024, 8192, 14336, 128256, 1 << 20})
+      for (const int64_t k : {1, 96, 1001, 1032, 1088, 2560, 3200, 4096, 8192, 14336, 262144})
+        for (const int64_t n : {1, 65, 256, 1024, 8192, 14336, 128256, 1 << 20})
           for (const int32_t width : {1, 4, 8}) {
             SCOPED_TRACE(fmt::format("{} rows={} k={} n={} width={}", word, rows, k, n, width));
             f(product(rows, k, {n, n / 4, 33}, width), device);
@@ -74,7 +74,7 @@ TEST(NormGemvPlan, TilesTakeEveryOutputAndAllOfK) {
     for (const bool transposed : {false, true}) {
       const TilesPlan plan = plan_tiles(p, transposed, device);
       EXPECT_FALSE(plan.serves && p.width != 8) << "its elements have 16 bits";
-      EXPECT_FALSE(plan.serves && device.code != 90) << "it has no boxes";
+      EXPECT_FALSE(plan.serves && device.sm != 90) << "it has no boxes";
       if (!plan.serves) continue;
       const int64_t rows = gpu_rows(p.rows, p.width), outputs = gpu_tile_outputs(transposed);
       const int64_t places = gpu_tile_places(transposed);

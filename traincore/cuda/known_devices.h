@@ -1,4 +1,4 @@
-// GPUs that can be asked about without being here: what plans look at.
+// GPUs that can be asked about without being here: what plans look at, of the code that builds have unless told otherwise.
 #pragma once
 #include <string_view>
 

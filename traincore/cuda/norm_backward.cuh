@@ -21,26 +21,27 @@ struct NormBackwardArgs {
 // What one row's numbers are about: (v - mean) rstd, and its gradient.
 template <class Norm>
 struct NormRow {
-  template <class T>
-  static constexpr bool kInOneStep = Norm::kCentred && sizeof(T) < sizeof(float);
   float mean, rstd;
   template <class T>
   static __device__ __forceinline__ NormRow of(const NormBackwardArgs<T>& a, int64_t r) {
     return {Norm::kCentred ? *a.mean[r] : 0.0f, *a.rstd[r]};
   }
   __device__ __forceinline__ float centred(float v) const { return Norm::kCentred ? v - mean : v; }
-  // From sums over the row to what dx() takes off; `share` is 1 / cols. Of 16 bits v is not centred: what that loses where
-  // the row lies far from 0, its elements have lost before.
+  template <class T>
+  __device__ __forceinline__ bool takes_one_step() const {
+    return kMayTakeOneStep<Norm, T> && !is_far_from_0(mean, rstd);
+  }
+  // From sums over the row to what dx() takes off; `share` is 1 / cols.
   template <class T>
   __device__ __forceinline__ void to_means(float (&sums)[2], float share) const {
     sums[0] = rstd * rstd * (sums[0] * share);
     sums[1] *= share;
-    if constexpr (kInOneStep<T>) sums[1] = fmaf(-mean, sums[0], sums[1]);
+    if (takes_one_step<T>()) sums[1] = fmaf(-mean, sums[0], sums[1]);
   }
-  template <class T>
+  template <bool kInOneStep>
   __device__ __forceinline__ float dx(float g, float w, float v, const float (&means)[2]) const {
     const float centred_gw = Norm::kCentred ? fmaf(g, w, -means[1]) : g * w;
-    return rstd * fmaf(kInOneStep<T> ? v : centred(v), -means[0], centred_gw);
+    return rstd * fmaf(kInOneStep ? v : centred(v), -means[0], centred_gw);
   }
 };
 
@@ -110,7 +111,7 @@ class SlabRows {
   RowsInTurn<const T> dy_, x_, residual_, more_;
 };
 
-// Rows of a slab in turn; this block's part of the parameter gradients stays in registers.
+// Rows of a slab in turn; this block's part of the parameter gradients stays in registers, or one's in shared memory.
 template <class Norm, class Tile, class T>
 __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile::kMostThreads)
     norm_slab_kernel(const NormBackwardArgs<T> a) {
@@ -160,13 +161,19 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
       [&](int turn, int stage, const Known& known) {
         if (!has_dx) return;
         T* const dx = to[turn];
-        columns.all([&](int c, int i) {
-          const auto g = rows.dy(stage, i), w = gain(i), value = rows.v(stage, i);
-          auto gradient =
-              floats<kVec>([&](int j) { return known.row.template dx<T>(g[j], w[j], value[j], known.means); });
-          if (rows.has_more) add_to(gradient, rows.more(stage, i));
-          if (c < columns.cols) store<Tile>(dx, c, gradient);
-        });
+        const auto write = [&]<bool kInOneStep>() {
+          columns.all([&](int c, int i) {
+            const auto g = rows.dy(stage, i), w = gain(i), value = rows.v(stage, i);
+            auto gradient = floats<kVec>(
+                [&](int j) { return known.row.template dx<kInOneStep>(g[j], w[j], value[j], known.means); });
+            if (rows.has_more) add_to(gradient, rows.more(stage, i));
+            if (c < columns.cols) store<Tile>(dx, c, gradient);
+          });
+        };
+        if (known.row.template takes_one_step<T>())
+          write.template operator()<true>();
+        else
+          write.template operator()<false>();
       });
   if (a.dweight) dweight.store(group, columns, a.dweight);
   if constexpr (Norm::kCentred)
@@ -198,12 +205,18 @@ __global__ void __launch_bounds__(Tile::kMostThreads) norm_dx_kernel(const NormB
       sums[0] = sum(group, sums[0]);
     row.template to_means<T>(sums, 1.0f / float(columns.cols));
     T* const dx = a.dx[r];
-    columns.each([&](int c, int i) {
-      const auto g = dy(c, i), value = v(c, i), w = a.gain.template load<kVec>(c);
-      auto gradient = floats<kVec>([&](int j) { return row.template dx<T>(g[j], w[j], value[j], sums); });
-      if (dresidual_out) add_to(gradient, Pack<T, kVec>::load(dresidual_out + c).f32());
-      store<Tile>(dx, c, gradient);
-    });
+    const auto write = [&]<bool kInOneStep>() {
+      columns.each([&](int c, int i) {
+        const auto g = dy(c, i), value = v(c, i), w = a.gain.template load<kVec>(c);
+        auto gradient = floats<kVec>([&](int j) { return row.template dx<kInOneStep>(g[j], w[j], value[j], sums); });
+        if (dresidual_out) add_to(gradient, Pack<T, kVec>::load(dresidual_out + c).f32());
+        store<Tile>(dx, c, gradient);
+      });
+    };
+    if (row.template takes_one_step<T>())
+      write.template operator()<true>();
+    else
+      write.template operator()<false>();
   }
 }
 

@@ -21,8 +21,7 @@ struct NormForwardArgs {
 // near + rest is the mean: near is so close to it that v - near loses nothing, however far from 0 the row lies.
 struct Moments {
   float near, rest, rstd;
-  // Of 16 bits a value may be normalised in one step, unless near rstd is so large that its rounding would be seen.
-  __device__ __forceinline__ bool is_far() const { return !(fabsf(near) * rstd < 256.0f); }
+  __device__ __forceinline__ bool is_far() const { return is_far_from_0(near, rstd); }
   template <class Norm, bool kInOneStep>
   __device__ __forceinline__ float normalised(float v) const {
     if constexpr (!Norm::kCentred) return v * rstd;
@@ -30,17 +29,16 @@ struct Moments {
     return fmaf(v - near, rstd, -(rest * rstd));
   }
 };
-template <class Norm, class T>
-inline constexpr bool kMayTakeOneStep = Norm::kCentred && sizeof(T) < sizeof(float);
-
 // What is known about a row or a part of it. Centred: where near its mean lies, what that is off by in sum, the sum of
 // squares about it, and of how many elements; else the sum of squares.
 template <class Norm>
 using NormFacts = RowValues<Norm::kCentred ? 4 : 1>;
 
-// Sums about `near`, of n elements: of v - near, and of its square. Whether the mean lies so far from near that the variance
-// is less than a quarter of the mean square about it, and would lose more than two bits: outliers are near.
-__device__ __forceinline__ bool is_far(float sum, float squares, float n) { return sum * sum > 0.75f * n * squares; }
+// Sums about a value, of n elements: of what they are off by, and of its square. Whether the mean lies so far from it that the
+// variance is less than a quarter of the mean square, and would lose more than two bits: there are outliers.
+__device__ __forceinline__ bool loses_bits(float sum, float squares, float n) {
+  return sum * sum > 0.75f * n * squares;
+}
 
 // Whether a thread's sums of a row's elements and of their squares are exact where its elements are alike: 8 bits each.
 template <class Norm, class T>
@@ -97,7 +95,7 @@ __device__ __forceinline__ NormFacts<Norm> facts_of(const typename Tile::Group& 
   } else {
     constexpr bool kIsExact = kSumsAreExact<Norm, T>;
     const float n = float(columns.count()), all = float(columns.count_in_warp());
-    const float share = __fdividef(1.0f, fmaxf(n, 1.0f)), share_of_all = __fdividef(1.0f, fmaxf(all, 1.0f));
+    const float share = __frcp_rn(fmaxf(n, 1.0f)), share_of_all = __frcp_rn(fmaxf(all, 1.0f));
     float own = kIsExact ? 0.0f : near_of(columns, v), sum = 0, squares = 0;
     add_about(columns, v, own, sum, squares);
     if constexpr (kIsExact)
@@ -143,7 +141,7 @@ struct MergeFacts {
           sums[1] = fmaf(apart, fmaf(2.0f, part[1], all_apart), part[2]);
         }
         parts.sum(sums);
-        if (again || !__any_sync(0xffffffffu, is_far(sums[0], sums[1], sums[2]))) break;
+        if (again || !__any_sync(0xffffffffu, loses_bits(sums[0], sums[1], sums[2]))) break;
         near += sums[0] / sums[2];
       }
       return {{near, sums[0], sums[1], sums[2]}};
@@ -157,7 +155,7 @@ __device__ __forceinline__ Moments moments_of(const NormFacts<Norm>& row, float 
     return {0, 0, __frsqrt_rn(row.at[0] * share + eps)};
   } else {
     const float rest = row.at[1] * share;
-    return {row.at[0], rest, __frsqrt_rn(fmaxf(row.at[2] * share - rest * rest, 0.0f) + eps)};
+    return {row.at[0], rest, __frsqrt_rn(Max{}(row.at[2] * share - rest * rest, 0.0f) + eps)};
   }
 }
 
@@ -297,7 +295,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, (Norm::kHasResidual ? 512 
   }
 }
 
-// For rows that take a cluster. kBiasIsShared: as T, which it is exactly, in shared memory.
+// For rows taken in turn. kBiasIsShared: as T, which it is exactly, in shared memory.
 template <class Norm, class Tile, class T, int kStages, bool kBiasIsShared = false>
 __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kernel(const NormForwardArgs<T> a) {
   constexpr int kTensors = 1 + Norm::kHasResidual;

@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads) dx_kernel(const __grid_con
     std::byte* const dx = a.dx.at(r, 0);
     columns.each([&](int c, int) {
       const auto g = dy.load<kVec>(c), w = a.gain.template load<kVec>(c), value = v.load<kVec>(c);
-      auto gradient = floats<kVec>([&](int j) { return row.template dx<float>(g[j], w[j], value[j], sums); });
+      auto gradient = floats<kVec>([&](int j) { return row.template dx<false>(g[j], w[j], value[j], sums); });
       if (more.data) add_to(gradient, more.load<kVec>(c));
       store_as(dx, a.dx.dtype, c, gradient);
     });

@@ -8,7 +8,7 @@
 namespace tc::cuda {
 
 // A kernel whose blocks take rows in turn, the next ones on their way into shared memory, and keep their part of the sums
-// in registers.
+// in registers, or one gradient's in shared memory.
 struct SlabKernel {
   int32_t sums;            // that it makes; 0: one or two
   int32_t tensors;         // that it reads at most; fewer than four have no residual among them

@@ -50,8 +50,7 @@ std::string cuda_explain_forward(const Forward&, const tc_exec&, const cuda::Dev
 
 std::string cuda_explain_backward(const Backward&, const tc_exec&, const cuda::DeviceInfo&) {
   return "rows are sorted by id, and the rows of dweight that none names are zeroed; then each other is the sum of the "
-         "rows "
-         "of dy that name it, in their order";
+         "rows of dy that name it, in their order";
 }
 
 constexpr Pass list[] = {

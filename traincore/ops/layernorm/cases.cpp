@@ -56,6 +56,13 @@ Case outliers_first(const Case& base, int64_t cols, int64_t count, double value)
   return Case(base).dim("rows", 3).dim("cols", cols).fill("x", x);
 }
 
+// All alike but for one element, which the largest gradient meets: the row lies far from 0 for its width.
+Case all_but_one(const Case& base, int64_t cols) {
+  const auto x = [=](const Case&, testing::Random&, int64_t i) { return i % cols == 7 ? 1000.5 : 1000.0; };
+  const auto dy = [=](const Case&, testing::Random& random, int64_t i) { return i % cols == 7 ? 64 : random.normal(); };
+  return Case(base).dim("rows", 2).dim("cols", cols).fill("x", x).fill("dy", dy);
+}
+
 void add_values(std::vector<Case>& all, const Case& base) {
   const auto small = [&] { return Case(base).dim("rows", {3, 5}).dim("cols", 129); };
   all.push_back(small().fill("x", testing::normal(1, 300)));       // squares beyond f16's range
@@ -65,6 +72,7 @@ void add_values(std::vector<Case>& all, const Case& base) {
   all.push_back(Case(base).dim("rows", 2).dim("cols", 70000).fill("x", testing::uniform(1000, 1100)));
   for (const auto& [cols, count] : {std::pair{1000, 8}, {4096, 8}, {4096, 1024}, {131072, 8}, {131072, 1024}})
     all.push_back(outliers_first(base, cols, count, 3000));
+  for (const int64_t cols : {1000, 40000}) all.push_back(all_but_one(base, cols));
   for (const int64_t cols : {1000, 40000})  // the mean is exact, or eps is not all of the variance
     all.push_back(
         Case(base).dim("rows", 2).dim("cols", cols).fill("x", testing::constant(100)).may_be_zero({"dweight"}));

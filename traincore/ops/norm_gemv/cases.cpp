@@ -55,6 +55,9 @@ void add_sizes(std::vector<Case>& all, Effort effort) {
     all.push_back(product(TC_NORM_LAYER, 4, 2056, 520, transposed));
     all.push_back(product(TC_NORM_RMS, 8, 3080, 24, transposed));
     all.push_back(product(TC_NORM_RMS, 1, 2048, 1032, transposed));
+    // Rounded up, the first blocks' shares of k would leave nothing to the last one of a large cluster.
+    all.push_back(product(TC_NORM_RMS, 4, 2560, 200, transposed));
+    all.push_back(product(TC_NORM_LAYER, 1, 1088, 500, transposed));
     // Matrices side by side, in one launch.
     all.push_back(
         product(TC_NORM_RMS, 2, 264, 96, transposed).with({"w2", "y2", "w3", "y3"}).dim("n2", 40).dim("n3", 8));

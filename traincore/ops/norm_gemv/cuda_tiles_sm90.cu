@@ -50,7 +50,7 @@ struct Part {
   template <int kUnit>
   static __device__ __forceinline__ Part of(const TilesPlan& p, int k) {
     const int64_t clusters = gridDim.x / unsigned(p.cluster), cluster = blockIdx.x / unsigned(p.cluster);
-    const int rank = int(blockIdx.x % unsigned(p.cluster)), begin = rank * p.share;
+    const int rank = int(blockIdx.x % unsigned(p.cluster)), begin = min(rank * p.share, k);
     return {rank, p.units * cluster / clusters * kUnit, p.units * (cluster + 1) / clusters * kUnit, begin,
             min(begin + p.share, k)};
   }

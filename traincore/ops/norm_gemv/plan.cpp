@@ -12,7 +12,8 @@ namespace {
 constexpr int64_t kMostShared = 128 << 10;
 constexpr int64_t kFixedShared = 2 << 10;  // what the kernels have beside it
 
-constexpr int32_t kHopper = 90;  // clusters of blocks; kernels that overlap; on it alone, boxes
+constexpr int32_t kHopper =
+    90;  // clusters of blocks; kernels that overlap; on it alone, boxes, whose code every build has
 
 int64_t cut(int64_t total, int64_t piece) { return (total + piece - 1) / piece; }
 int64_t round_up(int64_t n, int64_t multiple) { return cut(n, multiple) * multiple; }
@@ -158,12 +159,13 @@ TilesPlan plan_tiles(const GpuProduct& p, bool transposed, const cuda::DeviceInf
   const int64_t row_bytes = gpu_rows(p.rows, p.width) * static_cast<int64_t>(sizeof(float));
   TilesPlan best{};
   double best_score = 0;
-  if (device.code != kHopper || p.width * tc_dtype_size(p.dtype) != 16 || tc_dtype_size(p.dtype) != 2) return best;
+  if (device.sm != kHopper || p.width * tc_dtype_size(p.dtype) != 16 || tc_dtype_size(p.dtype) != 2) return best;
   if (!p.has_boxes || (transposed && p.k % 64 != 0)) return best;
   for (int32_t i = 0, cluster = 1; cluster <= 8; ++i, cluster *= 2) {
     if (cluster > 1 && p.k < cluster * kShortestShare) break;
     const TilesPlan plan = tiles_of(p, transposed, cluster, device);
-    if (plan.batch == 0) continue;
+    if (plan.batch == 0 || int64_t{plan.share} * (cluster - 1) >= p.k)
+      continue;  // no room, or nothing for the last block
     const auto units = static_cast<double>(cut(plan.units, plan.blocks / cluster));
     const double busy = static_cast<double>(plan.units) / units / device.multiprocessors * cluster;
     const double score = busy * kWorth[static_cast<size_t>(i)] * (plan.stride * row_bytes > kMuch ? 0.9 : 1);
