@@ -1,6 +1,7 @@
 // What check and bench run for LayerNorm.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "traincore/core/view.h"
 #include "traincore/ops/layernorm/layernorm.h"
@@ -78,6 +79,16 @@ void add_values(std::vector<Case>& all, const Case& base) {
         Case(base).dim("rows", 2).dim("cols", cols).fill("x", testing::constant(100)).may_be_zero({"dweight"}));
   all.push_back(small().fill("x", testing::constant(3)).may_be_zero({"dweight"}));
   all.push_back(small().fill("x", testing::constant(0)).may_be_zero({"mean", "dweight"}));
+  for (const int64_t cols : {129, 40000}) {
+    const auto one_nan = [=](const Case&, testing::Random& random, int64_t i) {
+      return i == cols + 5 ? std::numeric_limits<double>::quiet_NaN() : random.normal();
+    };
+    all.push_back(Case(base)
+                      .dim("rows", 3)
+                      .dim("cols", cols)
+                      .fill("x", one_nan)
+                      .may_be_nonfinite({"y", "mean", "rstd", "dx", "dweight"}));
+  }
 }
 
 std::vector<Case> list(Effort effort) {
