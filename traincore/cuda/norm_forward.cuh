@@ -29,6 +29,7 @@ struct Moments {
     return fmaf(v - near, rstd, -(rest * rstd));
   }
 };
+
 // What is known about a row or a part of it. Centred: where near its mean lies, what that is off by in sum, the sum of
 // squares about it, and of how many elements; else the sum of squares.
 template <class Norm>

@@ -57,12 +57,8 @@ __device__ __forceinline__ SoftmaxStats softmax_stats(typename Tile::Group& grou
         sums[2] = {0, 0};  // top: of x, or of u where rows are read again; of exponentials; of u - max
   const auto add_exponentials = [&](const Pack<T, kVec>& pack, float shift) {
     const auto values = pack.f32();
-    auto terms = floats<kVec>([&](int j) { return exp_for<T>(fmaf(u.value(values[j]), u.gain, -shift)); });
-#pragma unroll
-    for (int half = kVec / 2; half > 0; half /= 2)
-#pragma unroll
-      for (int j = 0; j < half; ++j) terms[j] += terms[j + half];
-    sums[0] += terms[0];
+    const auto terms = floats<kVec>([&](int j) { return exp_for<T>(fmaf(u.value(values[j]), u.gain, -shift)); });
+    sums[0] += total(terms);
   };
   columns.each([&](int c, int v) {
     const auto pack = x.pack(c, v);
@@ -154,11 +150,7 @@ __device__ __forceinline__ SoftmaxFacts softmax_facts(const Group& group, const 
     if constexpr (U::kIsBounded)
 #pragma unroll
       for (int j = 0; j < kVec; ++j) terms[j] = columns.in_row(c, j) ? terms[j] : 0.0f;
-#pragma unroll
-    for (int half = kVec / 2; half > 0; half /= 2)
-#pragma unroll
-      for (int j = 0; j < half; ++j) terms[j] += terms[j + half];
-    sums[0] += terms[0];
+    sums[0] += total(terms);
   });
   group.template reduce_in_warp<Add>(sums);
   return {{top[0], sums[0], sums[1], float(in_warp)}};
