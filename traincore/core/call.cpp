@@ -137,6 +137,17 @@ void prepare(const Pass& pass, const void* raw_args, const tc_exec* raw_exec, F&
   then(args.get(), e);
 }
 
+// What fails below, in a device's code or the machine's, is told with the pass's name as well.
+template <class F>
+void named(const Pass& pass, F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    if (std::string_view(e.what()).starts_with(pass.name)) throw;
+    fail(e.code, "{}: {}", pass.name, e.what());
+  }
+}
+
 }  // namespace
 
 tc_status_t call(const Pass& pass, const void* args, const tc_exec* exec) noexcept {
@@ -145,8 +156,10 @@ tc_status_t call(const Pass& pass, const void* args, const tc_exec* exec) noexce
       const int32_t device = device_of(pass, a);
       const auto run = device == TC_CPU ? pass.cpu : pass.cuda;
       if (!run) no_kernel(pass, device);
-      check_workspace(pass, a, e, device);
-      run(a, e);
+      named(pass, [&] {
+        check_workspace(pass, a, e, device);
+        run(a, e);
+      });
     });
   });
 }
@@ -157,7 +170,7 @@ tc_status_t call_workspace(const Pass& pass, const void* args, const tc_exec* ex
     prepare(pass, args, exec, [&](const void* a, const tc_exec& e) {
       const int32_t device = device_of(pass, a);
       if (device == TC_CUDA && !pass.cuda) no_kernel(pass, device);
-      *bytes = workspace_of(pass, a, e, device);
+      named(pass, [&] { *bytes = workspace_of(pass, a, e, device); });
     });
   });
 }
