@@ -1,6 +1,7 @@
 // Device code: what the warps that share a row know about it, merged, while something else is done meanwhile.
 #pragma once
 #include "traincore/cuda/reduce.cuh"
+#include "traincore/cuda/vec.cuh"
 
 namespace tc::cuda {
 
@@ -68,7 +69,7 @@ class AllReduce<Cluster, kValues, Merge> {
         rank_(group.rank()),
         of_warps_(static_cast<uint64_t*>(slots)),
         of_blocks_(of_warps_ + 2 * kValues * warps_),
-        told_(uint32_t(__cvta_generic_to_shared(of_blocks_ + 2 * kValues * blocks_))) {
+        told_(shared_address(of_blocks_ + 2 * kValues * blocks_)) {
     const int count = 2 * kValues * (warps_ + (blocks_ > 1 ? blocks_ : 0));
     for (int i = int(threadIdx.x); i < count; i += int(blockDim.x)) of_warps_[i] = 0;
 #if __CUDA_ARCH__ >= 900
@@ -115,8 +116,7 @@ class AllReduce<Cluster, kValues, Merge> {
                                         Store&& store) const {
 #pragma unroll
     for (int k = 0; k < kValues; ++k)
-      store(uint32_t(__cvta_generic_to_shared(slots + at(k, i, count))),
-            uint64_t{turn_} << 32 | __float_as_uint(x.at[k]));
+      store(shared_address(slots + at(k, i, count)), uint64_t{turn_} << 32 | __float_as_uint(x.at[k]));
   }
 #if __CUDA_ARCH__ >= 900
   // The leader, another warp every turn, waits for the warps of the block, and alone does.

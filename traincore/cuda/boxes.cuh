@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include "traincore/cuda/overlap.cuh"
+#include "traincore/cuda/vec.cuh"
 
 namespace tc::cuda {
 
@@ -11,8 +12,6 @@ struct BoxAt {
   const CUtensorMap* map;
   int32_t at[3];  // where the box starts in each dimension
 };
-
-__device__ __forceinline__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
 class BoxBarrier {
  public:

@@ -7,6 +7,9 @@
 
 namespace tc::cuda {
 
+// Where p, in shared memory, is for instructions that access nothing else.
+__device__ __forceinline__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
+
 template <int kBytes>
 struct RawBits;
 template <>

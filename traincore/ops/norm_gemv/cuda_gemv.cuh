@@ -46,8 +46,7 @@ using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabula
 
 // 16 bytes on their way into shared memory, through the first-level cache; for __pipeline_commit().
 __device__ __forceinline__ void copy_cached(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(uint32_t(__cvta_generic_to_shared(to))), "l"(from)
-               : "memory");
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
 
 // v = (x - near - rest) rstd gain + bias; near + rest is the mean, near so close that x - near loses nothing.

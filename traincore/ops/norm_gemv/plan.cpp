@@ -12,8 +12,8 @@ namespace {
 constexpr int64_t kMostShared = 128 << 10;
 constexpr int64_t kFixedShared = 2 << 10;  // what the kernels have beside it
 
-constexpr int32_t kHopper =
-    90;  // clusters of blocks; kernels that overlap; on it alone, boxes, whose code every build has
+// Has clusters of blocks, and kernels that overlap; it alone has boxes, whose code every build has.
+constexpr int32_t kHopper = 90;
 
 int64_t cut(int64_t total, int64_t piece) { return (total + piece - 1) / piece; }
 int64_t round_up(int64_t n, int64_t multiple) { return cut(n, multiple) * multiple; }
