@@ -15,6 +15,14 @@ struct NormKind {
 template <class Norm, class T>
 inline constexpr bool kMayTakeOneStep = Norm::kCentred && sizeof(T) < sizeof(float);
 __device__ __forceinline__ bool is_far_from_0(float mean, float rstd) { return !(fabsf(mean) * rstd < 256.0f); }
+// f.operator()<whether v is used as it is>().
+template <class F>
+__device__ __forceinline__ void in_steps(bool one, F&& f) {
+  if (one)
+    f.template operator()<true>();
+  else
+    f.template operator()<false>();
+}
 
 template <class T, int N>
 __device__ __forceinline__ Floats<N> rounded(const Floats<N>& x) {

@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
       [&](int turn, int stage, const Known& known) {
         if (!has_dx) return;
         T* const dx = to[turn];
-        const auto write = [&]<bool kInOneStep>() {
+        in_steps(known.row.template takes_one_step<T>(), [&]<bool kInOneStep>() {
           columns.all([&](int c, int i) {
             const auto g = rows.dy(stage, i), w = gain(i), value = rows.v(stage, i);
             auto gradient = floats<kVec>(
@@ -169,11 +169,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
             if (rows.has_more) add_to(gradient, rows.more(stage, i));
             if (c < columns.cols) store<Tile>(dx, c, gradient);
           });
-        };
-        if (known.row.template takes_one_step<T>())
-          write.template operator()<true>();
-        else
-          write.template operator()<false>();
+        });
       });
   if (a.dweight) dweight.store(group, columns, a.dweight);
   if constexpr (Norm::kCentred)
@@ -205,18 +201,14 @@ __global__ void __launch_bounds__(Tile::kMostThreads) norm_dx_kernel(const NormB
       sums[0] = sum(group, sums[0]);
     row.template to_means<T>(sums, 1.0f / float(columns.cols));
     T* const dx = a.dx[r];
-    const auto write = [&]<bool kInOneStep>() {
+    in_steps(row.template takes_one_step<T>(), [&]<bool kInOneStep>() {
       columns.each([&](int c, int i) {
         const auto g = dy(c, i), value = v(c, i), w = a.gain.template load<kVec>(c);
         auto gradient = floats<kVec>([&](int j) { return row.template dx<kInOneStep>(g[j], w[j], value[j], sums); });
         if (dresidual_out) add_to(gradient, Pack<T, kVec>::load(dresidual_out + c).f32());
         store<Tile>(dx, c, gradient);
       });
-    };
-    if (row.template takes_one_step<T>())
-      write.template operator()<true>();
-    else
-      write.template operator()<false>();
+    });
   }
 }
 

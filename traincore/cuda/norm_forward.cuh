@@ -333,12 +333,12 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kern
               a, columns, turns.row(turn), y[turn], has_residual_out ? residual_out[turn] : nullptr, m, row_at(stage),
               [&](int, int i) { return gain(i); }, bias);
         };
-        if constexpr (!Norm::kCentred)
-          write.template operator()<false>(NoBias{});
-        else if (kMayTakeOneStep<Norm, T> && !m.is_far())
-          write.template operator()<true>(bias);
-        else
-          write.template operator()<false>(bias);
+        in_steps(kMayTakeOneStep<Norm, T> && !m.is_far(), [&]<bool kInOneStep>() {
+          if constexpr (Norm::kCentred)
+            write.template operator()<kInOneStep>(bias);
+          else
+            write.template operator()<kInOneStep>(NoBias{});
+        });
       });
 }
 
