@@ -43,8 +43,8 @@ TEST(RowPlan, EveryRowFitsItsThreads) {
 
 TEST(RowPlan, RowsAheadFitTheirThreadsAndTheDevice) {
   for (const DeviceInfo& d : {kH200, kA100, kRtx4090})
-    for (const AheadShape& kernel :
-         {kNormAhead, kBiasedNormAhead, kFullNormAhead, kSoftmaxAhead, kSoftmaxBackwardAhead})
+    for (const AheadShape& kernel : {kNormAhead, kBiasedNormAhead, kFullNormAhead, kSoftmaxAhead, kSoftmaxTwoAhead,
+                                     kSoftmaxBackwardAhead, kSoftmaxBackwardTwoAhead})
       for (const int tensors : {1, 2, 4})
         for (int64_t cols = 8; cols <= 300000; cols += cols / 9 / 8 * 8 + 8) {
           const auto plan = plan_ahead(shape(3, cols), kernel, tensors, 4, d);
@@ -88,7 +88,7 @@ TEST(RowPlan, RowsThatNoVectorFitsGoElementByElement) {
 RowsPlan plan_odd(int64_t cols, const DeviceInfo& device, int bytes = 2) {
   RowShape s = shape(300, cols, bytes);
   s.aligned = false;
-  return plan_rows_anywhere(s, kSoftmaxAhead, kSoftmaxAhead, 1, 4, device);
+  return plan_rows_anywhere(s, kSoftmaxAhead, kSoftmaxTwoAhead, 1, 4, device);
 }
 
 TEST(RowPlan, RowsThatStartAnywhereGoThroughSharedMemory) {
@@ -99,10 +99,23 @@ TEST(RowPlan, RowsThatStartAnywhereGoThroughSharedMemory) {
   EXPECT_FALSE(plan_odd(50257, kA100).ahead);
   EXPECT_FALSE(plan_odd(262145, kH200).ahead);
   RowShape even = shape(300, 65536);
-  EXPECT_FALSE(plan_rows_anywhere(even, kSoftmaxAhead, kSoftmaxAhead, 1, 4, kH200).ahead->anywhere);
-  const RowsPlan kept = plan_rows_anywhere(shape(300, 32768), kSoftmaxAhead, kSoftmaxAhead, 1, 4, kH200, 8);
+  EXPECT_FALSE(plan_rows_anywhere(even, kSoftmaxAhead, kSoftmaxTwoAhead, 1, 4, kH200).ahead->anywhere);
+  const RowsPlan kept = plan_rows_anywhere(shape(300, 32768), kSoftmaxAhead, kSoftmaxTwoAhead, 1, 4, kH200, 8);
   EXPECT_EQ(kept.rows.variant, RowVariant::block_x8);
   EXPECT_FALSE(kept.ahead);
+}
+
+TEST(RowPlan, AnSmHasABlockOfARowOrTwo) {
+  const auto ahead = [](const AheadShape& kernel, int64_t cols) {
+    return *plan_ahead(shape(100000, cols), kernel, 1, 4, kH200);
+  };
+  EXPECT_EQ(ahead(kSoftmaxAhead, 131072).cluster, 4);
+  EXPECT_EQ(ahead(kSoftmaxAhead, 131072).groups, 30);
+  EXPECT_EQ(ahead(kSoftmaxTwoAhead, 131072).cluster, 8);
+  EXPECT_EQ(ahead(kSoftmaxTwoAhead, 131072).groups, 30);
+  EXPECT_EQ(ahead(kSoftmaxTwoAhead, 65536).groups, 62);  // more than twice the 30 with an SM for every block
+  EXPECT_EQ(ahead(kSoftmaxAhead, 32000).groups, 132);
+  EXPECT_EQ(ahead(kSoftmaxTwoAhead, 32000).groups, 132);
 }
 
 TEST(RowPlan, RowsThatStartAnywhereFitTheirThreadsAndTheDevice) {

@@ -77,6 +77,12 @@ TEST(SlabPlan, CountDependsOnTheShapeAlone) {
   EXPECT_EQ(plan_slabbed(shape(0, 4096), kRmsNorm, kH200).count(), 1);
 }
 
+TEST(SlabPlan, NoGroupTakesARowMoreThanOthersOfMany) {
+  EXPECT_EQ(plan_slabbed(shape(32768, 4096), kRmsNorm, kH200).slabs->groups, 521);    // 63 rows, of 528 blocks at once
+  EXPECT_EQ(plan_slabbed(shape(131072, 128), kRmsNorm, kH200).slabs->groups, 396);    // 10 or 11 turns
+  EXPECT_EQ(plan_slabbed(shape(2048, 131072), kLayerNorm, kH200).slabs->groups, 15);  // 137 rows
+}
+
 TEST(SlabPlan, TwoSumsHaveFourVectorsOnlyWithOneInSharedMemory) {
   EXPECT_EQ(kernel(1024, kRmsNorm).vectors, 4);
   EXPECT_EQ(kernel(1024, kLayerNorm).vectors, 2);

@@ -75,7 +75,7 @@ void sum_columns(std::initializer_list<ColumnSum> sums, int64_t slabs, int64_t c
   int32_t parts = 0;
   for (const ColumnSumKernel& k : kColumnSumKernels)
     if (!parts && slabs <= k.most_slabs) parts = k.parts;
-  with_value<1, 16, 64>("parts", parts, [&]<int kParts>() {
+  with_value<1, 2, 16, 64>("parts", parts, [&]<int kParts>() {
     with_value<1, 4>("wide", cols % 4 == 0 ? 4 : 1, [&]<int kWide>() {
       args.tiles = (cols * kParts + kThreads * kWide - 1) / (kThreads * kWide);
       launch<column_sums_kernel<kParts, kWide>>(

@@ -7,15 +7,16 @@
 
 namespace tc::cuda {
 
-// Slabs that a thread waits for together.
-inline constexpr int kSlabsAtOnce = 8;
-// The threads that share a column: the first kernel that takes so many slabs serves them. One thread waits once; sixteen
-// leave blocks wide for the 66 slabs of clusters of two; sixty-four are for those of a block or more on every SM.
+// Slabs that a thread waits for together: sixty-four threads wait once for the 528 of four blocks on every SM.
+inline constexpr int kSlabsAtOnce = 9;
+// The threads that share a column: the first kernel that takes so many slabs serves them. One thread and two wait once;
+// sixteen leave blocks wide for the 66 slabs of clusters of two; sixty-four are for those of a block or more on every SM.
 struct ColumnSumKernel {
   int64_t most_slabs;
   int32_t parts;
 };
-inline constexpr ColumnSumKernel kColumnSumKernels[] = {{kSlabsAtOnce, 1}, {72, 16}, {INT64_MAX, 64}};
+inline constexpr ColumnSumKernel kColumnSumKernels[] = {
+    {kSlabsAtOnce, 1}, {2 * kSlabsAtOnce, 2}, {72, 16}, {INT64_MAX, 64}};
 
 // out[c] (+)= sum over s of slabs[s * cols + c]. A NULL slabs is skipped: that gradient was not asked for.
 struct ColumnSum {

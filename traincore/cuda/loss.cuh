@@ -22,7 +22,8 @@ struct LossOptions {
   int64_t ignore_index;
   int32_t classes;
   bool is_mean;
-  float label_smoothing, z_loss, logit_scale, softcap;
+  float label_smoothing, smoothing_share;  // of a row; of each of its classes
+  float z_loss, logit_scale, softcap;
 
   __device__ __forceinline__ bool is_class(int64_t t) const { return t >= 0 && t < classes; }
   __device__ __forceinline__ float weight(int64_t t) const {
@@ -43,6 +44,7 @@ LossOptions loss_options(const A& a, int64_t classes, const TargetTotals* totals
           static_cast<int>(classes),
           a.reduction == TC_REDUCTION_MEAN,
           static_cast<float>(a.label_smoothing),
+          static_cast<float>(a.label_smoothing / static_cast<double>(classes)),
           static_cast<float>(a.z_loss),
           static_cast<float>(a.logit_scale),
           static_cast<float>(a.softcap)};
@@ -110,7 +112,7 @@ class LossGradient {
       : logit_(logit), exp_(exp) {
     const float scale = dloss * o.logit_scale, kept = weight * (1 - o.label_smoothing);
     of_exp_ = scale * (kept + o.label_smoothing + 2 * o.z_loss * (max + log_sum)) * inverse_sum;
-    uniform_ = scale * o.label_smoothing / float(o.classes);
+    uniform_ = scale * o.smoothing_share;
     at_target_ = scale * kept;
   }
   // No element is larger, if `inverse_sum` was 1: no probability is.
@@ -143,15 +145,16 @@ class LossGradient {
 struct RowLoss {
   float loss, z_loss_part, max, log_sum;
 };
-// Of a row whose target counts. shifted: the sum of u - max, for label smoothing alone.
+// Of a row whose target counts. shifted: the sum of u - max, for label smoothing alone. max - u, log_sum and -shifted are
+// not negative, so that nothing cancels.
 template <bool kIsCapped>
 __device__ __forceinline__ RowLoss row_loss(const LossOptions& o, float weight, float x_target, float max,
                                             float log_sum, float shifted) {
-  const double s = o.label_smoothing, lse = double(max) + log_sum, z_loss_part = o.z_loss * lse * lse;
-  const float u_target = Logit<float, kIsCapped>(o)(x_target);
-  double loss = weight * (1 - s) * ((double(max) - u_target) + log_sum) + z_loss_part;
-  if (s > 0) loss += s * (log_sum - double(shifted) / o.classes);
-  return {float(loss), float(z_loss_part), max, log_sum};
+  const float lse = max + log_sum, z_loss_part = o.z_loss * lse * lse;
+  const float below = max - Logit<float, kIsCapped>(o)(x_target);
+  float loss = fmaf(weight * (1 - o.label_smoothing), below + log_sum, z_loss_part);
+  if (o.label_smoothing > 0) loss += fmaf(o.label_smoothing, log_sum, -o.smoothing_share * shifted);
+  return {loss, z_loss_part, max, log_sum};
 }
 
 // Where rows leave that; no data: not wanted.

@@ -64,7 +64,7 @@ void with_row_tile(const RowPlan& plan, F&& body) {
 // registers.
 inline constexpr int kHeldThreadsPerSm = 512;
 template <class Tile>
-inline constexpr int held_threads = std::is_same_v<typename Tile::Group, Cluster> ? 256 : 128;
+inline constexpr int held_threads = std::is_same_v<typename Tile::Group, Cluster> ? 512 : 128;
 
 // The same for such kernels. A thread has as much of a row that starts at any address as of one that 16-byte accesses fit.
 template <class T, int kVectors, class F>

@@ -49,18 +49,18 @@ RowPlan mixed_rows(const RowShape& s) {
 }  // namespace
 
 // By the occupancy query: the SMs of a cluster must be neighbours, and some are left over.
-int64_t clusters_at_once(int32_t cluster) {
+int64_t clusters_at_once(int32_t cluster, int64_t blocks) {
   switch (cluster) {
     case 1:
-      return 132;
+      return 132 * blocks;
     case 2:
-      return 66;
+      return 66 * blocks;
     case 4:
-      return 30;
+      return (blocks > 1 ? 31 : 30) * blocks;
     case 8:
-      return 15;
+      return 15 * blocks;
     default:
-      return 7;
+      return 7 * blocks;
   }
 }
 
@@ -119,7 +119,7 @@ std::optional<AheadPlan> plan_in_turn(const RowShape& s, const AheadShape& kerne
   p.sends = kernel.sends_from > 0 && p.cluster >= kernel.sends_from;
   const int64_t rows_per_block = p.lanes ? p.threads / p.lanes : 1;
   const int64_t threads_per_sm = int64_t{kernel.threads} * kernel.blocks;
-  const int64_t at_once = clusters_at_once(p.cluster) * (threads_per_sm / p.threads);
+  const int64_t at_once = clusters_at_once(p.cluster, threads_per_sm / p.threads);
   p.groups = std::clamp<int64_t>((s.rows + rows_per_block - 1) / rows_per_block, 1, at_once);
   const int64_t vectors_of_warp = int64_t{p.vectors} * kWarp + anywhere;
   const int64_t rows_bytes =

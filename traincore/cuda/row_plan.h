@@ -48,12 +48,18 @@ struct AheadShape {
   int32_t sends_from = 0;   // blocks a row from which on rows are sent for before they are loaded; 0: never
 };
 // Norms: as many vectors as leave room for the gain in registers, and for the bias there or in shared memory, if 16 bits
-// hold what is given in 16. Softmax and losses hold a row's elements in registers, in f32, and two blocks of an SM fill each
-// other's waits.
+// hold what is given in 16. Softmax and losses hold a row's elements in registers, in f32. "Two" blocks of an SM fill each
+// other's waits; their plans say which was measured to be faster where.
 inline constexpr AheadShape kNormAhead{512, 1, 8, 2}, kBiasedNormAhead{512, 1, 8, 2, 8, 4},
     kFullNormAhead{512, 1, 4, 3};
-inline constexpr AheadShape kSoftmaxAhead{256, 2, 8, 3}, kSoftmaxBackwardAhead{512, 1, 4, 3},
-    kSoftmaxBackwardAnywhere{256, 2, 4, 3};
+inline constexpr AheadShape kSoftmaxAhead{512, 1, 8, 3}, kSoftmaxTwoAhead{256, 2, 8, 3},
+    kSoftmaxBackwardAhead{512, 1, 4, 3}, kSoftmaxBackwardTwoAhead{256, 2, 4, 3};
+// Whether one kernel serves both.
+constexpr bool share_kernel(const AheadShape& a, const AheadShape& b) {
+  return a.vectors == b.vectors && a.stages == b.stages && a.threads * a.blocks == b.threads * b.blocks;
+}
+static_assert(share_kernel(kSoftmaxAhead, kSoftmaxTwoAhead));
+static_assert(share_kernel(kSoftmaxBackwardAhead, kSoftmaxBackwardTwoAhead));
 
 // Forward rows in registers, of which two tensors leave room for half as many vectors.
 inline int32_t most_vectors_forward(bool has_residual) { return has_residual ? 4 : 8; }
@@ -96,7 +102,7 @@ void require_cols(const char* op, const char* argument, int64_t cols, int64_t mo
 // KERNEL_NOT_FOUND where TC_STRICT is asked of a kernel whose exponentials of 16-bit storage are ex2.approx.
 void require_exact_exponentials(const char* pass, int32_t dtype, const tc_exec& exec);
 // For plans of the same kind elsewhere.
-int64_t clusters_at_once(int32_t cluster);                         // of 512-thread blocks on an H200, one block an SM
+int64_t clusters_at_once(int32_t cluster, int64_t blocks);         // on an H200, so many blocks an SM
 int64_t told_bytes(int values, int32_t threads, int32_t cluster);  // of AllReduce's slots
 std::string who_shares_a_row(int32_t lanes, int32_t threads, int32_t cluster);
 

@@ -18,7 +18,15 @@ struct Columns {
   // Whether element j of the vector at column c is in the row: they all are, or none.
   __device__ __forceinline__ bool in_row(int c, int) const { return c < cols; }
   // Whether the vector that holds column c is this thread's.
-  __device__ __forceinline__ bool has(int c) const { return c / kVec % size == lane; }
+  __device__ __forceinline__ bool has(int c) const {
+    if constexpr (kVectors == 0) {
+      return c / kVec % size == lane;
+    } else {
+      bool is_mine = false;  // without a division, which takes longer
+      all([&](int first, int) { is_mine |= first == c / kVec * kVec; });
+      return is_mine;
+    }
+  }
 
   // f(first column, which of this thread's vectors) for every vector that a thread may have, in the row or past its end:
   // without a branch, so that none waits for what another one's f loads.

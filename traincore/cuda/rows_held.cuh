@@ -188,9 +188,7 @@ class RowsAligned : public RowsAhead<Tile, T, kStages_, kTensors_> {
   __device__ __forceinline__ Row row(const Columns&, int stage, int t, const T*) const { return {Base::row(stage, t)}; }
   template <class F>
   __device__ __forceinline__ void write(const Columns& columns, int, T* to, const Patch& patch, F&& f) const {
-    columns.all([&](int c, int v) {
-      if (c < columns.cols) store<Tile>(to, c, f(c, v));
-    });
+    columns.all([&](int c, int v) { Pack<T, Base::kVec>::from(f(c, v)).store_once_if(c < columns.cols, to + c); });
     if (patch.column >= 0 && columns.has(patch.column))  // after its vector, which the same thread wrote
       to[patch.column] = from_f32<T>(patch.value);
   }

@@ -8,6 +8,8 @@ namespace tc::cuda {
 namespace {
 
 constexpr int32_t kVectorBytes = 16, kWarp = 32, kFewestThreads = 64;
+// From so many on, groups are as many as leave none a turn more than another. Of fewer turns each is more than that saves.
+constexpr int64_t kManyTurns = 16;
 
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -33,8 +35,11 @@ std::optional<SlabPlan> plan_slabs(const RowShape& s, const SlabKernel& k, const
   }
   p.sends = k.sends_from > 0 && p.cluster >= k.sends_from;
   const int64_t rows_per_block = k.lanes ? p.threads / k.lanes : 1;
-  const int64_t at_once = clusters_at_once(p.cluster) * (k.threads_per_sm / p.threads);
-  p.groups = std::clamp<int64_t>((s.rows + rows_per_block - 1) / rows_per_block, 1, at_once);
+  const int64_t at_once = clusters_at_once(p.cluster, k.threads_per_sm / p.threads);
+  const int64_t blocks = std::max<int64_t>((s.rows + rows_per_block - 1) / rows_per_block, 1);
+  const int64_t turns = (blocks + at_once - 1) / at_once;
+  p.groups = std::min(blocks, at_once);
+  if (turns >= kManyTurns) p.groups = (blocks + turns - 1) / turns;
   const int64_t of_row = int64_t{k.vectors} * kVectorBytes * p.threads;
   const int64_t rows = of_row * k.stages * tensors_in_shared(k, pass);
   const int64_t kept = k.shares_sums ? of_row / s.element_bytes * int64_t{sizeof(float)} : 0;

@@ -15,28 +15,51 @@ struct SoftmaxStats {
   __device__ __forceinline__ float log_sum() const { return sum == 0 ? 0.0f : logf(sum); }
 };
 
-// The largest element; a NaN wins.
+// The largest of the elements added; a NaN wins. -inf where there are none. Those of 16 bits are compared in pairs.
+template <class T, int N>
+class Largest {
+ public:
+  __device__ __forceinline__ void add(const Pack<T, N>& pack) {
+    if constexpr (kIsPaired) {
+      const auto* const pairs = reinterpret_cast<const uint32_t*>(&pack.raw);
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i) {
+        if constexpr (dtype_of<T> == TC_DTYPE_BF16)
+          asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(most_) : "r"(pairs[i]));
+        else
+          asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(most_) : "r"(pairs[i]));
+      }
+    } else {
+      const auto x = pack.f32();
+#pragma unroll
+      for (int i = 0; i < N; ++i) most_ = Max{}(most_, x[i]);
+    }
+  }
+  __device__ __forceinline__ float operator()() const {
+    if constexpr (kIsPaired) {
+      const auto last = Pack<T, 2>{most_}.f32();
+      return Max{}(last[0], last[1]);
+    } else {
+      return most_;
+    }
+  }
+
+ private:
+  static constexpr bool kIsPaired = sizeof(T) == 2 && N > 1;
+  static constexpr uint32_t kNone = dtype_of<T> == TC_DTYPE_BF16 ? 0xff80ff80u : 0xfc00fc00u;  // two of -inf
+  std::conditional_t<kIsPaired, uint32_t, float> most_ = none();
+  static constexpr __device__ auto none() {
+    if constexpr (kIsPaired)
+      return kNone;
+    else
+      return -kInfinity;
+  }
+};
 template <class T, int N>
 __device__ __forceinline__ float largest(const Pack<T, N>& pack) {
-  if constexpr (sizeof(T) == 2 && N > 1) {
-    const auto* const pairs = reinterpret_cast<const uint32_t*>(&pack.raw);
-    uint32_t most = pairs[0];
-#pragma unroll
-    for (int i = 1; i < N / 2; ++i) {
-      if constexpr (dtype_of<T> == TC_DTYPE_BF16)
-        asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(most) : "r"(pairs[i]));
-      else
-        asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(most) : "r"(pairs[i]));
-    }
-    const auto last = Pack<T, 2>{most}.f32();
-    return Max{}(last[0], last[1]);
-  } else {
-    const auto x = pack.f32();
-    float most = x[0];
-#pragma unroll
-    for (int i = 1; i < N; ++i) most = Max{}(most, x[i]);
-    return most;
-  }
+  Largest<T, N> largest;
+  largest.add(pack);
+  return largest();
 }
 
 // What a row's elements stand for: gain value(x), which grows with x.
@@ -60,10 +83,11 @@ __device__ __forceinline__ SoftmaxStats softmax_stats(typename Tile::Group& grou
     const auto terms = floats<kVec>([&](int j) { return exp_for<T>(fmaf(u.value(values[j]), u.gain, -shift)); });
     sums[0] += total(terms);
   };
+  Largest<T, kVec> most;
   columns.each([&](int c, int v) {
     const auto pack = x.pack(c, v);
     if constexpr (kIsKept) {
-      top = Max{}(top, largest(pack));
+      most.add(pack);
     } else {
       const float here = Max{}(top, u.gain * u.value(largest(pack)));
       if (here > top) sums[0] *= exp_for<T>(top - here);
@@ -71,7 +95,7 @@ __device__ __forceinline__ SoftmaxStats softmax_stats(typename Tile::Group& grou
       add_exponentials(pack, here == -kInfinity ? 0.0f : here);
     }
   });
-  SoftmaxStats s{max(group, top), 0, 0};
+  SoftmaxStats s{max(group, kIsKept ? most() : top), 0, 0};
   if constexpr (kIsKept) s.max = u.gain * u.value(s.max);
   const float shift = s.shift();
   if (wants_shifted)
@@ -127,13 +151,14 @@ template <bool kHoldsExp, class T, class Group, class C, class U, class X, int k
 __device__ __forceinline__ SoftmaxFacts softmax_facts(const Group& group, const C& columns, int in_warp,
                                                       bool wants_shifted, const U& u, const X& x,
                                                       Floats<kVec> (&held)[kVectors]) {
-  float top[1] = {-kInfinity}, sums[2] = {0, 0};
+  Largest<T, kVec> most;
   columns.look([&]<bool kIsInside>(int, int v) {
     const auto pack = x.template pack<kIsInside>(v);
-    top[0] = Max{}(top[0], largest(pack));
+    most.add(pack);
     const auto values = pack.f32();
     held[v] = floats<kVec>([&](int j) { return u.value(values[j]); });
   });
+  float top[1] = {most()}, sums[2] = {0, 0};
   group.template reduce_in_warp<Max>(top);
   if (in_warp > 0) top[0] = u.value(top[0]);
   if (wants_shifted) {
@@ -186,7 +211,8 @@ struct SoftmaxRow {
   }
   __device__ __forceinline__ ExpBelow<T> exp() const { return {gain, top}; }
   __device__ __forceinline__ float max() const { return gain * top; }
-  __device__ __forceinline__ float log_sum() const { return logf(sum) + exp().correction(top); }
+  __device__ __forceinline__ float correction() const { return exp().correction(top); }  // of log(sum)
+  __device__ __forceinline__ float log_sum() const { return logf(sum) + correction(); }
 };
 
 }  // namespace tc::cuda

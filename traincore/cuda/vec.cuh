@@ -96,6 +96,18 @@ struct Pack {
   static __device__ __forceinline__ Pack load_once(const T* p) { return {__ldcs(reinterpret_cast<const Raw*>(p))}; }
   __device__ __forceinline__ void store(T* p) const { *reinterpret_cast<Raw*>(p) = raw; }
   __device__ __forceinline__ void store_once(T* p) const { __stcs(reinterpret_cast<Raw*>(p), raw); }
+  // Where it is to be stored; without a branch, so that vectors need not wait for each other.
+  __device__ __forceinline__ void store_once_if(bool is_to_be, T* p) const {
+    if constexpr (sizeof(Raw) == 16)
+      asm volatile(
+          "{\n\t.reg .pred is_to_be;\n\t"
+          "setp.ne.u32 is_to_be, %0, 0;\n\t"
+          "@is_to_be st.global.cs.v4.u32 [%1], {%2, %3, %4, %5};\n\t}" ::"r"(uint32_t(is_to_be)),
+          "l"(p), "r"(raw.x), "r"(raw.y), "r"(raw.z), "r"(raw.w)
+          : "memory");
+    else if (is_to_be)
+      store_once(p);
+  }
 
   __device__ __forceinline__ Floats<N> f32() const {
     if constexpr (dtype_of<T> == TC_DTYPE_BF16 && N > 1) {  // one instruction an element

@@ -21,28 +21,43 @@ struct ForwardArgs {
   RowOutputs outputs;
 };
 
-// What a row's loss and gradient are made of. sum: of exp(); shifted: of u - max, for label smoothing alone.
+// What a row's loss and gradient are made of. sum: of exp(); correction: what its logarithm is off by; shifted: the sum of
+// u - max, for label smoothing alone.
 template <class Exp>
 struct Distribution {
   Exp exp;
-  float max, log_sum, sum, shifted;
+  float max, sum, correction, shifted;
+};
+
+// By what a row's gradient is multiplied.
+template <class T>
+struct RowScale {
+  double inverse_normalizer;
+  float alone;  // where there is no dloss
+  __device__ __forceinline__ explicit RowScale(const ForwardArgs<T>& a)
+      : inverse_normalizer(a.dlogits.data ? cuda::inverse_normalizer(a.options) : 0),
+        alone(float(inverse_normalizer)) {}
+  __device__ __forceinline__ float operator()(const ForwardArgs<T>& a, int64_t r) const {
+    return a.dloss.data ? float(*a.dloss[r] * inverse_normalizer) : alone;
+  }
 };
 
 // A row whose target counts. write(gradient, patch) leaves dlogits. A target that is no class makes the row NaN, and so
 // does a row of -inf alone.
 template <class T, bool kIsCapped, class Exp, class Group, class F>
 __device__ __forceinline__ void valid_row(const ForwardArgs<T>& a, const Group& group, int64_t r, int64_t target,
-                                          float x_target, double inverse_normalizer, const Distribution<Exp>& row,
+                                          float x_target, const RowScale<T>& scale, const Distribution<Exp>& row,
                                           F&& write) {
   const LossOptions& o = a.options;
   const bool is_class = o.is_class(target);
   if (!is_class && o.errors && group.lane() == 0) atomicOr(o.errors, uint32_t{TC_BAD_TARGET});
   const bool is_empty = !(row.sum > 0);
-  const float log_sum = is_empty ? __builtin_nanf("") : row.log_sum, weight = o.weight(target);
+  const float nan = __builtin_nanf(""), weight = o.weight(target);
+  float log_sum = 0;  // of most warps only the z-loss takes it
+  if (group.lane() < 32 || o.z_loss != 0) log_sum = is_empty ? nan : logf(row.sum) + row.correction;
   if (a.dlogits.data) {
-    const double dloss = (a.dloss.data ? double(*a.dloss[r]) : 1.0) * inverse_normalizer;
     const LossGradient gradient(o, Logit<T, kIsCapped>(o), row.exp, weight, row.max, log_sum,
-                                is_empty ? log_sum : 1 / row.sum, float(dloss));
+                                is_empty ? nan : 1 / row.sum, scale(a, r));
     write(gradient, is_class ? Patch{int(target), gradient.of_target(x_target)} : Patch{});
   }
   if (group.lane() != 0) return;
@@ -60,7 +75,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads) row_kernel(const ForwardAr
   constexpr int kVec = Tile::template kVec<T>;
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.logits.cols);
-  const double inverse = a.dlogits.data ? inverse_normalizer(a.options) : 0;
+  const RowScale<T> scale(a);
   const Logit<T, kIsCapped> logit(a.options);
   for (int64_t r = group.first_row(); r < a.logits.count; r += group.row_stride()) {
     const int64_t target = a.options.target[r];
@@ -73,9 +88,8 @@ __global__ void __launch_bounds__(Tile::kMostThreads) row_kernel(const ForwardAr
     const Kept<Tile, T> x(columns, a.logits[r]);
     const float x_target = to_f32(logit_of_target(a.options, a.logits[r], target));
     const SoftmaxStats stats = softmax_stats(group, columns, a.options.label_smoothing > 0, logit, x);
-    const Distribution<ExpOfLogit<T>> row{
-        {logit.gain, stats.max}, stats.max, logf(stats.sum), stats.sum, stats.shifted};
-    valid_row<T, kIsCapped>(a, group, r, target, x_target, inverse, row, [&](const auto& gradient, const Patch& patch) {
+    const Distribution<ExpOfLogit<T>> row{{logit.gain, stats.max}, stats.max, stats.sum, 0, stats.shifted};
+    valid_row<T, kIsCapped>(a, group, r, target, x_target, scale, row, [&](const auto& gradient, const Patch& patch) {
       T* const dlogits = a.dlogits[r];
       map_row(columns, x, dlogits, gradient);
       if (patch.column >= 0 && columns.has(patch.column))  // after its vector, which the same thread wrote
@@ -107,7 +121,7 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
   const typename InTurn::Columns columns(group, a.logits.cols);
   InTurn rows(columns, -kInfinity);
   const int in_warp = columns.count_in_warp();
-  const double inverse = a.dlogits.data ? inverse_normalizer(a.options) : 0;
+  const RowScale<T> scale(a);
   const LossOptions& o = a.options;
   const Logit<T, kIsCapped> logit(o);
   AllReduce<Group, kSoftmaxFacts, MergeSoftmax<T>> known(group, rows.end(), {logit.gain});
@@ -146,8 +160,8 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
           if (group.lane() == 0) a.outputs.store(r, {0, 0, 0, 0});
           return;
         }
-        const Distribution<ExpBelow<T>> distribution{row.exp(), row.max(), row.log_sum(), row.sum, row.shifted};
-        valid_row<T, kIsCapped>(a, group, r, target, to_f32(at_target), inverse, distribution,
+        const Distribution<ExpBelow<T>> distribution{row.exp(), row.max(), row.sum, row.correction(), row.shifted};
+        valid_row<T, kIsCapped>(a, group, r, target, to_f32(at_target), scale, distribution,
                                 [&](const auto& gradient, const Patch& patch) {
                                   if constexpr (kHoldsExp) {
                                     const auto own_gradient = gradient.of_exps_times(row.factor(own_top));

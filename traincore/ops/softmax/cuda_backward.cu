@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
     backward_held_kernel(const BackwardArgs<T> a) {
   using Group = typename Tile::Group;
   using Sums = RowValues<Of::kSums>;
-  using InTurn = RowsAnywhere<Tile, T, kSoftmaxBackwardAnywhere.stages, 2>;
+  using InTurn = RowsAnywhere<Tile, T, kSoftmaxBackwardTwoAhead.stages, 2>;
   constexpr int kVec = InTurn::Columns::kVec;
   Group group;
   const RunColumns<Tile, T> columns(group, a.y.cols);
@@ -152,7 +152,7 @@ void backward(const char* name, const A& a, const tc_exec& exec) {
   with_type(FloatTypes{}, a.y.dtype, [&]<class T>() {
     const BackwardArgs<T> args{rows_of<const T>(a.y), rows_of<const T>(a.dy), rows_of<T>(a.dx)};
     if (plan.ahead && plan.ahead->anywhere)
-      return with_anywhere_tile<T, kSoftmaxBackwardAnywhere.vectors>(*plan.ahead, [&]<class Tile>() {
+      return with_anywhere_tile<T, kSoftmaxBackwardTwoAhead.vectors>(*plan.ahead, [&]<class Tile>() {
         launch<backward_held_kernel<Of<T>, Tile, T>>(name, grid_of(*plan.ahead), exec, args);
       });
     if (plan.ahead) return launch<backward_ahead_kernel<Of<T>, T>>(name, grid_of(*plan.ahead), exec, args);
