@@ -140,17 +140,19 @@ class ExpBelow {
   float scale_, shift_;
 };
 
-// What is known about a row or a part of it: its largest value, the sum of exponentials below that, and, where it was asked
-// for, the sum of u - its u, of how many elements.
-inline constexpr int kSoftmaxFacts = 4;
-using SoftmaxFacts = RowValues<kSoftmaxFacts>;
+// What is known about a row or a part of it: its largest value, the sum of exponentials below that, and, where it is
+// wanted, the sum of u - its u, of how many elements.
+template <bool kWantsShifted>
+inline constexpr int kSoftmaxFacts = kWantsShifted ? 4 : 2;
+template <bool kWantsShifted>
+using SoftmaxFacts = RowValues<kSoftmaxFacts<kWantsShifted>>;
 
 // Looks at a row x, of which this warp has `in_warp` elements. held: what its elements stand for, or, where kHoldsExp,
 // their exponentials below the warp's largest.
-template <bool kHoldsExp, class T, class Group, class C, class U, class X, int kVec, int kVectors>
-__device__ __forceinline__ SoftmaxFacts softmax_facts(const Group& group, const C& columns, int in_warp,
-                                                      bool wants_shifted, const U& u, const X& x,
-                                                      Floats<kVec> (&held)[kVectors]) {
+template <bool kHoldsExp, bool kWantsShifted, class T, class Group, class C, class U, class X, int kVec, int kVectors>
+__device__ __forceinline__ SoftmaxFacts<kWantsShifted> softmax_facts(const Group& group, const C& columns, int in_warp,
+                                                                     const U& u, const X& x,
+                                                                     Floats<kVec> (&held)[kVectors]) {
   Largest<T, kVec> most;
   columns.look([&]<bool kIsInside>(int, int v) {
     const auto pack = x.template pack<kIsInside>(v);
@@ -158,10 +160,10 @@ __device__ __forceinline__ SoftmaxFacts softmax_facts(const Group& group, const 
     const auto values = pack.f32();
     held[v] = floats<kVec>([&](int j) { return u.value(values[j]); });
   });
-  float top[1] = {most()}, sums[2] = {0, 0};
+  float top[1] = {most()}, sums[1 + kWantsShifted] = {};
   group.template reduce_in_warp<Max>(top);
   if (in_warp > 0) top[0] = u.value(top[0]);
-  if (wants_shifted) {
+  if constexpr (kWantsShifted) {
     const float shift = top[0] == -kInfinity ? 0.0f : u.gain * top[0];
     columns.all([&](int c, int v) {
 #pragma unroll
@@ -178,24 +180,30 @@ __device__ __forceinline__ SoftmaxFacts softmax_facts(const Group& group, const 
     sums[0] += total(terms);
   });
   group.template reduce_in_warp<Add>(sums);
-  return {{top[0], sums[0], sums[1], float(in_warp)}};
+  if constexpr (kWantsShifted)
+    return {{top[0], sums[0], sums[1], float(in_warp)}};
+  else
+    return {{top[0], sums[0]}};
 }
 
 // Of the parts of a row.
-template <class T>
+template <class T, bool kWantsShifted>
 struct MergeSoftmax {
+  static constexpr int kFacts = kSoftmaxFacts<kWantsShifted>;
   float gain;
-  __device__ __forceinline__ SoftmaxFacts operator()(const Shares<kSoftmaxFacts>& parts) const {
+  __device__ __forceinline__ RowValues<kFacts> operator()(const Shares<kFacts>& parts) const {
     const float* const part = parts.mine.at;
     const auto shift = [this](float value) { return value == -kInfinity ? 0.0f : gain * value; };
     const float top = parts.max(part[0]);
     const float scale = ExpBelow<T>(gain, part[0]).below(ExpBelow<T>(gain, top));
-    float sums[3] = {part[1] == 0 ? 0.0f : part[1] * scale, fmaf(part[3], shift(part[0]) - shift(top), part[2]),
-                     part[3]};
+    float sums[kFacts - 1] = {part[1] == 0 ? 0.0f : part[1] * scale};
+    if constexpr (kWantsShifted) sums[1] = fmaf(part[3], shift(part[0]) - shift(top), part[2]), sums[2] = part[3];
 #pragma unroll
     for (float& sum : sums) sum = parts.is_there ? sum : 0.0f;
     parts.sum(sums);
-    return {{top, sums[0], sums[1], sums[2]}};
+    RowValues<kFacts> whole{{top}};
+    memcpy(whole.at + 1, sums, sizeof sums);
+    return whole;
   }
 };
 
@@ -203,8 +211,9 @@ struct MergeSoftmax {
 template <class T>
 struct SoftmaxRow {
   float top, gain, sum, shifted;  // sum: of exp()
-  __device__ __forceinline__ SoftmaxRow(const SoftmaxFacts& facts, float gain_)
-      : top(facts.at[0]), gain(gain_), sum(facts.at[1]), shifted(facts.at[2]) {}
+  template <int kFacts>
+  __device__ __forceinline__ SoftmaxRow(const RowValues<kFacts>& facts, float gain_)
+      : top(facts.at[0]), gain(gain_), sum(facts.at[1]), shifted(kFacts > 2 ? facts.at[kFacts - 2] : 0.0f) {}
   // What an exponential below `its_top` is multiplied by, to be one of exp().
   __device__ __forceinline__ float factor(float its_top) const {
     return its_top == -kInfinity ? 0.0f : ExpBelow<T>(gain, its_top).below(exp());

@@ -110,7 +110,7 @@ __device__ __forceinline__ T arrived(T x) {
 
 // For rows that are held while they are taken in turn. What is held of logits of 16 bits that are not capped are their
 // exponentials, which dlogits takes as they are; else they are taken again, as exact as their type.
-template <class Tile, class T, bool kIsCapped>
+template <class Tile, class T, bool kIsCapped, bool kIsSmoothed>
 __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_threads<Tile>)
     row_held_kernel(const ForwardArgs<T> a) {
   constexpr bool kHoldsExp = sizeof(T) < sizeof(float) && !kIsCapped;
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
   const RowScale<T> scale(a);
   const LossOptions& o = a.options;
   const Logit<T, kIsCapped> logit(o);
-  AllReduce<Group, kSoftmaxFacts, MergeSoftmax<T>> known(group, rows.end(), {logit.gain});
+  AllReduce<Group, kSoftmaxFacts<kIsSmoothed>, MergeSoftmax<T, kIsSmoothed>> known(group, rows.end(), {logit.gain});
   const Turns turns(group, a.logits.count, a.logits, a.dlogits);
   const RowsInTurn<const T> logits(a.logits, turns);
   const RowsInTurn<T> dlogits(a.dlogits, turns);
@@ -139,11 +139,11 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
       [&](int turn, int stage) {
         target = to_look_at[turn];
         // A vote, so that the compiler too knows that the warp stays together.
-        if (!__any_sync(0xffffffffu, target != o.ignore_index)) return SoftmaxFacts{};
+        if (!__any_sync(0xffffffffu, target != o.ignore_index)) return SoftmaxFacts<kIsSmoothed>{};
         const T* const x = logits[turn];
         at_target = logit_of_target(o, x, target);
-        const SoftmaxFacts facts = softmax_facts<kHoldsExp, T>(group, columns, in_warp, o.label_smoothing > 0, logit,
-                                                               rows.row(columns, stage, 0, x), held);
+        const auto facts = softmax_facts<kHoldsExp, kIsSmoothed, T>(group, columns, in_warp, logit,
+                                                                    rows.row(columns, stage, 0, x), held);
         at_target = arrived(at_target);
         own_top = facts.at[0];
         return facts;
@@ -192,7 +192,10 @@ template <class T, bool kIsCapped>
 void forward_rows(const ForwardArgs<T>& args, const RowsPlan& plan, const tc_exec& exec) {
   if (plan.ahead)
     return with_held_tile<T, kSoftmaxAhead.vectors>(*plan.ahead, [&]<class Tile>() {
-      launch<row_held_kernel<Tile, T, kIsCapped>>("cross_entropy_forward_held", grid_of(*plan.ahead), exec, args);
+      with_value<false, true>("label_smoothing", args.options.label_smoothing > 0, [&]<bool kIsSmoothed>() {
+        launch<row_held_kernel<Tile, T, kIsCapped, kIsSmoothed>>("cross_entropy_forward_held", grid_of(*plan.ahead),
+                                                                 exec, args);
+      });
     });
   with_row_tile(plan.rows, [&]<class Tile>() {
     launch<row_kernel<Tile, T, kIsCapped>>("cross_entropy_forward", grid_of(plan.rows), exec, args);

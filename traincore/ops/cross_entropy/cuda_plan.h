@@ -7,12 +7,7 @@ namespace tc::ops::cross_entropy {
 
 inline cuda::RowsPlan plan_forward(const tcx_cross_entropy_forward_args& a, const cuda::DeviceInfo& device) {
   const cuda::RowShape shape = cuda::row_shape("cross_entropy_forward", "logits", {&a.logits, &a.dlogits}, {});
-  const auto plan_with = [&](const cuda::AheadShape& kernel) {
-    return cuda::plan_rows_anywhere(shape, kernel, cuda::kSoftmaxTwoAhead, 1, 4, device);
-  };
-  const cuda::RowsPlan plan = plan_with(cuda::kSoftmaxAhead);
-  // Measured: rows of a block are faster with an SM to themselves, rows of several blocks are not.
-  return plan.ahead && plan.ahead->cluster > 1 ? plan_with(cuda::kSoftmaxTwoAhead) : plan;
+  return cuda::plan_rows_anywhere(shape, cuda::kSoftmaxTwoAhead, cuda::kSoftmaxTwoAhead, 1, 4, device);
 }
 
 inline cuda::RowShape backward_shape(const tcx_cross_entropy_backward_args& a) {

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
   Group group;
   const typename InTurn::Columns columns(group, from.cols);
   InTurn rows(columns, -kInfinity);
-  AllReduce<Group, kSoftmaxFacts, MergeSoftmax<T>> known(group, rows.end(), {1.0f});
+  AllReduce<Group, kSoftmaxFacts<false>, MergeSoftmax<T, false>> known(group, rows.end(), {1.0f});
   const int in_warp = columns.count_in_warp();
   const Turns turns(group, from.count, from, to);
   const RowsInTurn<const T> x(from, turns);
@@ -46,8 +46,8 @@ __global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_t
   for_rows_held(
       turns, columns, rows, known, [&](int turn) { return RowSources<T, 1>{{x[turn]}}; },
       [&](int turn, int stage) {
-        const SoftmaxFacts facts = softmax_facts<kHoldsExp, T>(group, columns, in_warp, false, Plain{},
-                                                               rows.row(columns, stage, 0, x[turn]), held);
+        const auto facts = softmax_facts<kHoldsExp, false, T>(group, columns, in_warp, Plain{},
+                                                              rows.row(columns, stage, 0, x[turn]), held);
         own_top = facts.at[0];
         return facts;
       },

@@ -8,7 +8,7 @@ namespace tc::ops::softmax {
 inline cuda::RowsPlan plan_forward(const char* pass, const tc_tensor& x, const tc_tensor& y,
                                    const cuda::DeviceInfo& device) {
   return cuda::plan_rows_anywhere(cuda::row_shape(pass, "x", {&x, &y}, {}), cuda::kSoftmaxAhead, cuda::kSoftmaxTwoAhead,
-                                  1, 4, device, 8);
+                                  1, 2, device, 8);
 }
 
 template <class A>
