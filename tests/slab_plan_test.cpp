@@ -77,10 +77,10 @@ TEST(SlabPlan, CountDependsOnTheShapeAlone) {
   EXPECT_EQ(plan_slabbed(shape(0, 4096), kRmsNorm, kH200).count(), 1);
 }
 
-TEST(SlabPlan, NoGroupTakesARowMoreThanOthersOfMany) {
-  EXPECT_EQ(plan_slabbed(shape(32768, 4096), kRmsNorm, kH200).slabs->groups, 521);    // 63 rows, of 528 blocks at once
+TEST(SlabPlan, ManyTurnsTakeTheFewestGroups) {
+  EXPECT_EQ(plan_slabbed(shape(32768, 4096), kRmsNorm, kH200).slabs->groups, 521);    // 63 turns, as 528 would need
   EXPECT_EQ(plan_slabbed(shape(131072, 128), kRmsNorm, kH200).slabs->groups, 396);    // 10 or 11 turns
-  EXPECT_EQ(plan_slabbed(shape(2048, 131072), kLayerNorm, kH200).slabs->groups, 15);  // 137 rows
+  EXPECT_EQ(plan_slabbed(shape(2050, 131072), kLayerNorm, kH200).slabs->groups, 15);  // 137 turns, of 15
 }
 
 TEST(SlabPlan, TwoSumsHaveFourVectorsOnlyWithOneInSharedMemory) {

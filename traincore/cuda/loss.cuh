@@ -146,7 +146,7 @@ struct RowLoss {
   float loss, z_loss_part, max, log_sum;
 };
 // Of a row whose target counts. shifted: the sum of u - max, for label smoothing alone. max - u, log_sum and -shifted are
-// not negative, so that nothing cancels.
+// not negative but for their own rounding, so that f32 is enough; where max + log_sum cancels, it is exact.
 template <bool kIsCapped>
 __device__ __forceinline__ RowLoss row_loss(const LossOptions& o, float weight, float x_target, float max,
                                             float log_sum, float shifted) {

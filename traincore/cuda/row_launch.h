@@ -63,6 +63,8 @@ void with_row_tile(const RowPlan& plan, F&& body) {
 // Of kernels that hold the rows which they take in turn: threads of a block and of an SM, which leaves each of them 128
 // registers.
 inline constexpr int kHeldThreadsPerSm = 512;
+static_assert(kSoftmaxAhead.threads * kSoftmaxAhead.blocks == kHeldThreadsPerSm);
+static_assert(kSoftmaxBackwardTwoAhead.threads * kSoftmaxBackwardTwoAhead.blocks == kHeldThreadsPerSm);
 template <class Tile>
 inline constexpr int held_threads = std::is_same_v<typename Tile::Group, Cluster> ? 512 : 128;
 

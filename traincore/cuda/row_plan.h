@@ -49,7 +49,7 @@ struct AheadShape {
 };
 // Norms: as many vectors as leave room for the gain in registers, and for the bias there or in shared memory, if 16 bits
 // hold what is given in 16. Softmax and losses hold a row's elements in registers, in f32. "Two" blocks of an SM fill each
-// other's waits; their plans say which was measured to be faster where.
+// other's waits, but leave a row to twice as many of them: which is faster where was measured.
 inline constexpr AheadShape kNormAhead{512, 1, 8, 2}, kBiasedNormAhead{512, 1, 8, 2, 8, 4},
     kFullNormAhead{512, 1, 4, 3};
 inline constexpr AheadShape kSoftmaxAhead{512, 1, 8, 3}, kSoftmaxTwoAhead{256, 2, 8, 3},

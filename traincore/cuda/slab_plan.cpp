@@ -8,7 +8,8 @@ namespace tc::cuda {
 namespace {
 
 constexpr int32_t kVectorBytes = 16, kWarp = 32, kFewestThreads = 64;
-// From so many on, groups are as many as leave none a turn more than another. Of fewer turns each is more than that saves.
+// From so many turns on, groups are as few as need no more of them, so that few are left over in the last one. With fewer
+// turns a slot that stays empty costs more than that saves (measured).
 constexpr int64_t kManyTurns = 16;
 
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }

@@ -98,15 +98,13 @@ struct Pack {
   __device__ __forceinline__ void store_once(T* p) const { __stcs(reinterpret_cast<Raw*>(p), raw); }
   // Where it is to be stored; without a branch, so that vectors need not wait for each other.
   __device__ __forceinline__ void store_once_if(bool is_to_be, T* p) const {
-    if constexpr (sizeof(Raw) == 16)
-      asm volatile(
-          "{\n\t.reg .pred is_to_be;\n\t"
-          "setp.ne.u32 is_to_be, %0, 0;\n\t"
-          "@is_to_be st.global.cs.v4.u32 [%1], {%2, %3, %4, %5};\n\t}" ::"r"(uint32_t(is_to_be)),
-          "l"(p), "r"(raw.x), "r"(raw.y), "r"(raw.z), "r"(raw.w)
-          : "memory");
-    else if (is_to_be)
-      store_once(p);
+    static_assert(sizeof(Raw) == 16);
+    asm volatile(
+        "{\n\t.reg .pred is_to_be;\n\t"
+        "setp.ne.u32 is_to_be, %0, 0;\n\t"
+        "@is_to_be st.global.cs.v4.u32 [%1], {%2, %3, %4, %5};\n\t}" ::"r"(uint32_t(is_to_be)),
+        "l"(p), "r"(raw.x), "r"(raw.y), "r"(raw.z), "r"(raw.w)
+        : "memory");
   }
 
   __device__ __forceinline__ Floats<N> f32() const {

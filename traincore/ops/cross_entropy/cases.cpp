@@ -133,10 +133,25 @@ void add_odd_rows(std::vector<Case>& all, Effort effort) {
   for (const auto& [rows, classes] : testing::kOddTurns) all.push_back(fused(rows / 2, classes));
 }
 
+// Smoothed labels in one pass, where a block, or several, take rows in turn: that fit 16-byte accesses, and that do not.
+void add_smoothed_rows(std::vector<Case>& all) {
+  for (const int64_t classes : {9001, 16640, 69632})
+    for (const double z_loss : {0.0, 0.01})
+      all.push_back(with_reduction(TC_REDUCTION_MEAN)
+                        .dim("rows", 3)
+                        .dim("classes", classes)
+                        .set("fuse_backward", 1)
+                        .set("label_smoothing", 0.2)
+                        .set("z_loss", z_loss)
+                        .with({"dlogits", "dloss"})
+                        .fill("target", outermost_targets));
+}
+
 std::vector<Case> list(Effort effort) {
   std::vector<Case> all = sweep(effort);
   add_options(all);
   add_odd_rows(all, effort);
+  add_smoothed_rows(all);
   const auto none = [] { return with_reduction(TC_REDUCTION_NONE).dim("rows", {3, 5}).dim("classes", 129); };
   const auto mean = [] { return with_reduction(TC_REDUCTION_MEAN).dim("rows", {3, 5}).dim("classes", 129); };
   all.push_back(mean().with({"normalizer"}).fill("normalizer", testing::constant(37)));
