@@ -132,7 +132,9 @@ void check_determinism(const OpCases& op, const CheckOptions& options, const Rep
 
 namespace {
 
+// One row of what has a value or more for each; else, as the scalars of a reduction do, all of it.
 std::vector<double> row_of(const std::vector<double>& all, int64_t row, int64_t rows) {
+  if (static_cast<int64_t>(all.size()) < rows) return all;
   const auto width = static_cast<int64_t>(all.size()) / rows;
   return {all.begin() + row * width, all.begin() + (row + 1) * width};
 }

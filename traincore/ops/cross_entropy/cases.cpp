@@ -138,7 +138,7 @@ void add_smoothed_rows(std::vector<Case>& all) {
   for (const int64_t classes : {9001, 16640, 69632})
     for (const double z_loss : {0.0, 0.01})
       all.push_back(with_reduction(TC_REDUCTION_MEAN)
-                        .dim("rows", 3)
+                        .dim("rows", {1, 3})
                         .dim("classes", classes)
                         .set("fuse_backward", 1)
                         .set("label_smoothing", 0.2)
