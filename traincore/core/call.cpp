@@ -2,6 +2,7 @@
 #include <cstring>
 #include <memory>
 
+#include "traincore/core/gpus.h"
 #include "traincore/core/op.h"
 
 namespace tc {
@@ -107,21 +108,20 @@ void check_workspace(const Pass& pass, const void* args, const tc_exec& exec, in
           exec.workspace_bytes, needed, pass.name);
 }
 
-int32_t device_of(const Pass& pass, const void* args) {
+struct Device {
+  int32_t type, index;
+};
+Device device_of(const Pass& pass, const void* args) {
+  const auto of = [](const tc_tensor& t) { return Device{t.device, t.device_index}; };
   for (const Field& f : pass.fields) {
     if (!f.is_tensor()) continue;
-    if (!f.is_list() && given(tensor_at(args, f))) return tensor_at(args, f).device;
-    if (f.is_list() && list_at(args, f).count > 0) return list_at(args, f).data[0].device;
+    if (!f.is_list() && given(tensor_at(args, f))) return of(tensor_at(args, f));
+    if (f.is_list() && list_at(args, f).count > 0) return of(list_at(args, f).data[0]);
   }
-  return TC_CPU;
+  return {TC_CPU, 0};
 }
 
 [[noreturn]] void no_kernel(const Pass& pass, int32_t device) {
-#ifndef TC_WITH_CUDA
-  if (device == TC_CUDA)
-    fail(TC_ERR_NO_DEVICE,
-         "{}: the tensors are on a GPU, but this build serves only the CPU (it was built without CUDA)", pass.name);
-#endif
   fail(TC_ERR_KERNEL_NOT_FOUND, "{}: the tensors are on {}, but there is only a kernel for {}", pass.name,
        device == TC_CPU ? "the CPU" : "a GPU", device == TC_CPU ? "a GPU" : "the CPU");
 }
@@ -153,11 +153,12 @@ void named(const Pass& pass, F&& f) {
 tc_status_t call(const Pass& pass, const void* args, const tc_exec* exec) noexcept {
   return guard([&] {
     prepare(pass, args, exec, [&](const void* a, const tc_exec& e) {
-      const int32_t device = device_of(pass, a);
-      const auto run = device == TC_CPU ? pass.cpu : pass.cuda;
-      if (!run) no_kernel(pass, device);
+      const Device device = device_of(pass, a);
+      const auto run = device.type == TC_CPU ? pass.cpu : pass.cuda;
       named(pass, [&] {
-        check_workspace(pass, a, e, device);
+        if (device.type == TC_CUDA) require_gpu(device.index);  // before what a call on it lacks
+        if (!run) no_kernel(pass, device.type);
+        check_workspace(pass, a, e, device.type);
         run(a, e);
       });
     });
@@ -168,9 +169,11 @@ tc_status_t call_workspace(const Pass& pass, const void* args, const tc_exec* ex
   return guard([&] {
     require(bytes != nullptr, "{}_workspace: bytes is NULL", pass.name);
     prepare(pass, args, exec, [&](const void* a, const tc_exec& e) {
-      const int32_t device = device_of(pass, a);
-      if (device == TC_CUDA && !pass.cuda) no_kernel(pass, device);
-      named(pass, [&] { *bytes = workspace_of(pass, a, e, device); });
+      const Device device = device_of(pass, a);
+      named(pass, [&] {
+        if (device.type == TC_CUDA && !pass.cuda) require_gpu(device.index), no_kernel(pass, device.type);
+        *bytes = workspace_of(pass, a, e, device.type);
+      });
     });
   });
 }

@@ -3,6 +3,7 @@
 
 #include "traincore/core/dispatch.h"
 #include "traincore/core/fail.h"
+#include "traincore/core/gpus.h"
 
 #define TC_TEXT(x) #x
 #define TC_VERSION_TEXT(a, b, c) TC_TEXT(a) "." TC_TEXT(b) "." TC_TEXT(c)
@@ -90,6 +91,9 @@ const char* tc_last_error(void) { return tc::last_error; }
 const char* tc_version(void) { return TC_VERSION_TEXT(TC_VERSION_MAJOR, TC_VERSION_MINOR, TC_VERSION_PATCH); }
 
 #ifndef TC_WITH_CUDA  // with it: traincore/cuda/device.cpp
+void tc::require_gpu(int) {
+  fail(TC_ERR_NO_DEVICE, "the tensors are on a GPU, but this build serves only the CPU (it was built without CUDA)");
+}
 tc_status_t tc_read_errors(const tc_exec* exec, uint32_t* bits) {
   return tc::guard([&] {
     tc::require(bits != nullptr, "tc_read_errors: bits is NULL");

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "traincore/core/fail.h"
+#include "traincore/core/gpus.h"
 #include "traincore/cuda/architectures.h"
 #include "traincore/cuda/launch.h"
 
@@ -120,8 +121,7 @@ int device_count() {
 }
 
 const DeviceInfo& device_info(int index) {
-  if (index < 0 || index >= device_count())
-    fail(TC_ERR_NO_DEVICE, "device_index is {}, but this machine has {} GPUs that CUDA can use", index, device_count());
+  require_gpu(index);
   static std::once_flag once[kMostDevices];
   DeviceInfo& info = devices().info[static_cast<size_t>(index)];
   std::call_once(once[index], [&] { info = look(index); });
@@ -204,6 +204,12 @@ void enqueue(const char* name, const void* kernel, const Grid& grid, const tc_ex
 }
 
 }  // namespace tc::cuda
+
+void tc::require_gpu(int index) {
+  const int count = cuda::device_count();
+  if (index < 0 || index >= count)
+    fail(TC_ERR_NO_DEVICE, "device_index is {}, but this machine has {} GPUs that CUDA can use", index, count);
+}
 
 tc_status_t tc_read_errors(const tc_exec* exec, uint32_t* bits) {
   return tc::guard([&] {
