@@ -60,13 +60,10 @@ void with_row_tile(const RowPlan& plan, F&& body) {
   }
 }
 
-// Of kernels that hold the rows which they take in turn: threads of a block and of an SM, which leaves each of them 128
-// registers.
+// Threads that an SM has of a kernel which holds the rows that it takes in turn: each has 128 registers.
 inline constexpr int kHeldThreadsPerSm = 512;
 static_assert(kSoftmaxAhead.threads * kSoftmaxAhead.blocks == kHeldThreadsPerSm);
 static_assert(kSoftmaxBackwardTwoAhead.threads * kSoftmaxBackwardTwoAhead.blocks == kHeldThreadsPerSm);
-template <class Tile>
-inline constexpr int held_threads = std::is_same_v<typename Tile::Group, Cluster> ? 512 : 128;
 
 // The same for such kernels. A thread has as much of a row that starts at any address as of one that 16-byte accesses fit.
 template <class T, int kVectors, class F>

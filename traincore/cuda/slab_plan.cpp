@@ -39,8 +39,7 @@ std::optional<SlabPlan> plan_slabs(const RowShape& s, const SlabKernel& k, const
   const int64_t at_once = clusters_at_once(p.cluster, k.threads_per_sm / p.threads);
   const int64_t blocks = std::max<int64_t>((s.rows + rows_per_block - 1) / rows_per_block, 1);
   const int64_t turns = (blocks + at_once - 1) / at_once;
-  p.groups = std::min(blocks, at_once);
-  if (turns >= kManyTurns) p.groups = (blocks + turns - 1) / turns;
+  p.groups = turns < kManyTurns ? std::min(blocks, at_once) : (blocks + turns - 1) / turns;
   const int64_t of_row = int64_t{k.vectors} * kVectorBytes * p.threads;
   const int64_t rows = of_row * k.stages * tensors_in_shared(k, pass);
   const int64_t kept = k.shares_sums ? of_row / s.element_bytes * int64_t{sizeof(float)} : 0;

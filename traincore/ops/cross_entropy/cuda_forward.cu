@@ -111,11 +111,11 @@ __device__ __forceinline__ T arrived(T x) {
 // For rows that are held while they are taken in turn. What is held of logits of 16 bits that are not capped are their
 // exponentials, which dlogits takes as they are; else they are taken again, as exact as their type.
 template <class Tile, class T, bool kIsCapped, bool kIsSmoothed>
-__global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_threads<Tile>)
+__global__ void __launch_bounds__(Tile::kMostThreads, kHeldThreadsPerSm / Tile::kMostThreads)
     row_held_kernel(const ForwardArgs<T> a) {
   constexpr bool kHoldsExp = sizeof(T) < sizeof(float) && !kIsCapped;
   using Group = typename Tile::Group;
-  using InTurn = HeldRows<Tile, T, kSoftmaxAhead.stages, 1>;
+  using InTurn = HeldRows<Tile, T, kSoftmaxTwoAhead.stages, 1>;
   constexpr int kVec = InTurn::Columns::kVec;
   Group group;
   const typename InTurn::Columns columns(group, a.logits.cols);
@@ -191,7 +191,7 @@ Rows<float> row_values(const tc_tensor& output, float* scratch, int64_t rows) {
 template <class T, bool kIsCapped>
 void forward_rows(const ForwardArgs<T>& args, const RowsPlan& plan, const tc_exec& exec) {
   if (plan.ahead)
-    return with_held_tile<T, kSoftmaxAhead.vectors>(*plan.ahead, [&]<class Tile>() {
+    return with_held_tile<T, kSoftmaxTwoAhead.vectors>(*plan.ahead, [&]<class Tile>() {
       with_value<false, true>("label_smoothing", args.options.label_smoothing > 0, [&]<bool kIsSmoothed>() {
         launch<row_held_kernel<Tile, T, kIsCapped, kIsSmoothed>>("cross_entropy_forward_held", grid_of(*plan.ahead),
                                                                  exec, args);

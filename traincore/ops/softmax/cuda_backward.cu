@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kSoftmaxBackwardAhead.threads, kSoftmaxBackwar
 
 // For rows that start at any address: both are held.
 template <class Of, class Tile, class T>
-__global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_threads<Tile>)
+__global__ void __launch_bounds__(Tile::kMostThreads, kHeldThreadsPerSm / Tile::kMostThreads)
     backward_held_kernel(const BackwardArgs<T> a) {
   using Group = typename Tile::Group;
   using Sums = RowValues<Of::kSums>;

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 1024 / Tile::kMostThreads)
 // For rows that are held while they are taken in turn: what is held of 16 bits are exponentials, of f32 they are taken
 // again. A row of -inf alone is 0, or -inf.
 template <class Tile, class T, bool kIsLog>
-__global__ void __launch_bounds__(held_threads<Tile>, kHeldThreadsPerSm / held_threads<Tile>)
+__global__ void __launch_bounds__(Tile::kMostThreads, kHeldThreadsPerSm / Tile::kMostThreads)
     forward_held_kernel(const Rows<const T> from, const Rows<T> to) {
   constexpr bool kHoldsExp = sizeof(T) < sizeof(float) && !kIsLog;
   using Group = typename Tile::Group;
