@@ -71,6 +71,10 @@ TEST(RowPlan, OnlyHopperHasClusters) {
   const RowShape wide = shape(1024, 262144);
   EXPECT_EQ(plan_rows(wide).variant, RowVariant::block_loop);
   EXPECT_EQ(plan_rows(wide, kNormAhead, 1, 1, kH200).ahead->cluster, 8);
+  EXPECT_TRUE(plan_rows(wide, kNormAhead, 1, 1, kH200).ahead->stays);
+  EXPECT_TRUE(plan_rows(shape(9, 131072), kNormAhead, 1, 1, kH200).ahead->stays);
+  EXPECT_FALSE(plan_rows(shape(9, 32768), kNormAhead, 1, 1, kH200).ahead->stays);
+  EXPECT_FALSE(plan_rows(wide, kBiasedNormAhead, 1, 4, kH200).ahead->stays);
   EXPECT_FALSE(plan_rows(wide, kNormAhead, 1, 1, kA100).ahead);
   EXPECT_FALSE(plan_rows(wide, kNormAhead, 1, 1, kRtx4090).ahead);
   EXPECT_FALSE(plan_rows(shape(9, int64_t{1} << 20), kNormAhead, 1, 1, kH200).ahead);

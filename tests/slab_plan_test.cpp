@@ -98,6 +98,12 @@ TEST(SlabPlan, LayerNormSendsForRowsOfLargeClusters) {
   EXPECT_FALSE(plan_slabbed(shape(9, 131072), kRmsNorm, kH200).slabs->sends);
 }
 
+TEST(SlabPlan, RmsNormLetsWhatTheLargestClustersWriteStay) {
+  EXPECT_TRUE(plan_slabbed(shape(9, 262144), kRmsNorm, kH200).slabs->stays);
+  EXPECT_FALSE(plan_slabbed(shape(9, 131072), kRmsNorm, kH200).slabs->stays);
+  EXPECT_FALSE(plan_slabbed(shape(9, 262144), kLayerNorm, kH200).slabs->stays);
+}
+
 TEST(SlabPlan, RowsThatNoVectorFitsTakeTwoKernels) {
   RowShape s = shape(9, 1001);
   s.aligned = false;

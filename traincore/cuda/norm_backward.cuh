@@ -14,8 +14,8 @@ struct NormBackwardArgs {
   Rows<const float> mean, rstd;
   Rows<T> dx;
   Gain gain;
-  float *dweight, *dbias;  // [slabs, cols], or NULL
-  bool sends_ahead;        // of kernels that take rows ahead
+  float *dweight, *dbias;   // [slabs, cols], or NULL
+  bool sends_ahead, stays;  // of kernels that take rows ahead, as their plan has it
 };
 
 // What one row's numbers are about: (v - mean) rstd, and its gradient.
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile
             auto gradient = floats<kVec>(
                 [&](int j) { return known.row.template dx<kInOneStep>(g[j], w[j], value[j], known.means); });
             if (rows.has_more) add_to(gradient, rows.more(stage, i));
-            if (c < columns.cols) store<Tile>(dx, c, gradient);
+            if (c < columns.cols) store<Tile>(dx, c, gradient, Tile::kMayStay && a.stays);
           });
         });
       });

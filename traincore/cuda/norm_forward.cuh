@@ -13,9 +13,9 @@ struct NormForwardArgs {
   Rows<float> mean, rstd;
   Gain gain;
   AnyVector bias;
-  float eps, share;   // share: 1 / cols
-  bool sends_ahead;   // of kernels that take rows ahead
-  int64_t in_flight;  // of others: RowPlan's
+  float eps, share;         // share: 1 / cols
+  bool sends_ahead, stays;  // of kernels that take rows ahead, as their plan has it
+  int64_t in_flight;        // of others: RowPlan's
 };
 
 // near + rest is the mean: near is so close to it that v - near loses nothing, however far from 0 the row lies.
@@ -225,7 +225,7 @@ class HeldBias : public NormVector<Tile, T, kIsShared> {
   }
 };
 
-// f(gain, bias), their dtype looked at once where they share one.
+// f(gain, bias), their dtype looked at once where they share one that Gain::visit() knows.
 template <class Norm, int N, class T, class F>
 __device__ __forceinline__ void visit_affine(const NormForwardArgs<T>& a, F&& f) {
   const auto by_column = [](const auto& vector) { return [&vector](int c, int) { return vector(c); }; };
@@ -236,15 +236,20 @@ __device__ __forceinline__ void visit_affine(const NormForwardArgs<T>& a, F&& f)
     };
     if (a.bias.data && a.gain.vector.data && a.gain.offset == 0 && a.bias.dtype == a.gain.vector.dtype) {
       if (a.bias.dtype == TC_DTYPE_F32) return typed(float{});
-      return a.bias.dtype == TC_DTYPE_BF16 ? typed(bf16{}) : typed(f16{});
+      if constexpr (sizeof(T) < sizeof(float))
+        if (a.bias.dtype == dtype_of<T>) return typed(T{});
     }
     if (a.bias.data) return f([&](int c, int) { return a.gain.template load<N>(c); }, AnyBias{{a.bias}});
   }
-  a.gain.template visit<N>([&](const auto& gain) { f(by_column(gain), NoBias{}); });
+  a.gain.template visit<T, N>([&](const auto& gain) { f(by_column(gain), NoBias{}); });
 }
 
+// Whether a kernel that takes rows ahead may let what it writes stay in the caches: of those, kNormAhead has it so.
+template <class Norm>
+inline constexpr bool kMayStay = !Norm::kCentred && !Norm::kHasResidual;
+
 // gain(c, i) and bias.scaled(y, gain, c, i) are of the vector at column c, this thread's i-th.
-template <class Norm, bool kInOneStep, class Tile, class T, class V, class G, class B>
+template <class Norm, bool kInOneStep, bool kAhead, class Tile, class T, class V, class G, class B>
 __device__ __forceinline__ void write_row(const NormForwardArgs<T>& a, const Columns<Tile, T>& columns, int64_t r, T* y,
                                           T* residual_out, const Moments& m, const V& v, const G& gain, const B& bias) {
   constexpr int kVec = Tile::template kVec<T>;
@@ -256,7 +261,7 @@ __device__ __forceinline__ void write_row(const NormForwardArgs<T>& a, const Col
       if (residual_out) store<Tile>(residual_out, c, value);
     auto normal = floats<kVec>([&](int j) { return m.template normalised<Norm, kInOneStep>(value[j]); });
     if constexpr (Norm::kRounds) normal = rounded<T>(normal);
-    store<Tile>(y, c, bias.scaled(normal, weight, c, i));
+    store<Tile>(y, c, bias.scaled(normal, weight, c, i), kAhead && kMayStay<Norm> && a.stays);
   });
   if (columns.lane != 0) return;
   if (a.rstd.data) *a.rstd[r] = m.rstd;
@@ -283,7 +288,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, (Norm::kHasResidual ? 512 
     const Moments moments = moments_of<Norm>(group, columns, a.share, a.eps, v);
     T* const residual_out = a.residual_out.data ? a.residual_out[r] : nullptr;
     const auto write = [&]<bool kInOneStep>(const auto& gain, const auto& bias) {
-      write_row<Norm, kInOneStep>(a, columns, r, a.y[r], residual_out, moments, v, gain, bias);
+      write_row<Norm, kInOneStep, false>(a, columns, r, a.y[r], residual_out, moments, v, gain, bias);
     };
     constexpr int kVec = Tile::template kVec<T>;
     if (kMayTakeOneStep<Norm, T> && moments.is_far())
@@ -329,7 +334,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kern
       [&](const auto& row) { return moments_of<Norm>(row(), a.share, a.eps); },
       [&](int turn, int stage, const Moments& m) {
         const auto write = [&]<bool kInOneStep>(const auto& bias) {
-          write_row<Norm, kInOneStep>(
+          write_row<Norm, kInOneStep, true>(
               a, columns, turns.row(turn), y[turn], has_residual_out ? residual_out[turn] : nullptr, m, row_at(stage),
               [&](int, int i) { return gain(i); }, bias);
         };

@@ -108,7 +108,7 @@ namespace {
 std::optional<AheadPlan> plan_in_turn(const RowShape& s, const AheadShape& kernel, bool anywhere, int tensors,
                                       int values, const DeviceInfo& device) {
   const int64_t vectors = (s.cols * s.element_bytes + kVectorBytes - 1) / kVectorBytes;
-  AheadPlan p{0, kernel.vectors, kernel.stages, kLaneThreads, 1, 0, 0, anywhere, false};
+  AheadPlan p{0, kernel.vectors, kernel.stages, kLaneThreads, 1, 0, 0, anywhere, false, false};
   if (anywhere && vectors <= int64_t{kWarp} * p.vectors) p.lanes = kWarp;
   if (p.lanes == 0) {
     const int64_t threads = round_up((vectors + p.vectors - 1) / p.vectors, kWarp);
@@ -117,6 +117,7 @@ std::optional<AheadPlan> plan_in_turn(const RowShape& s, const AheadShape& kerne
     if (p.cluster > (device.code >= 90 ? kMostCluster : 1)) return {};
   }
   p.sends = kernel.sends_from > 0 && p.cluster >= kernel.sends_from;
+  p.stays = kernel.stays_from > 0 && p.cluster >= kernel.stays_from;
   const int64_t rows_per_block = p.lanes ? p.threads / p.lanes : 1;
   const int64_t threads_per_sm = int64_t{kernel.threads} * kernel.blocks;
   const int64_t at_once = clusters_at_once(p.cluster, threads_per_sm / p.threads);

@@ -46,11 +46,12 @@ struct AheadShape {
   int32_t stages;           // rows in shared memory at once
   int32_t kept = 0;         // vectors that a thread has there for all rows
   int32_t sends_from = 0;   // blocks a row from which on rows are sent for before they are loaded; 0: never
+  int32_t stays_from = 0;   // and from which on what is written leaves the caches in its turn, not first; 0: never
 };
 // Norms: as many vectors as leave room for the gain in registers, and for the bias there or in shared memory, if 16 bits
 // hold what is given in 16. Softmax and losses hold a row's elements in registers, in f32. "Two" blocks of an SM fill each
 // other's waits, but leave a row to twice as many of them: which is faster where was measured.
-inline constexpr AheadShape kNormAhead{512, 1, 8, 2}, kBiasedNormAhead{512, 1, 8, 2, 8, 4},
+inline constexpr AheadShape kNormAhead{512, 1, 8, 2, 0, 0, 4}, kBiasedNormAhead{512, 1, 8, 2, 8, 4},
     kFullNormAhead{512, 1, 4, 3};
 inline constexpr AheadShape kSoftmaxAhead{512, 1, 8, 3}, kSoftmaxTwoAhead{256, 2, 8, 3},
     kSoftmaxBackwardAhead{512, 1, 4, 3}, kSoftmaxBackwardTwoAhead{256, 2, 4, 3};
@@ -72,6 +73,7 @@ struct AheadPlan {
   int32_t shared;  // bytes a block
   bool anywhere;   // rows start at any address
   bool sends;      // for rows before it loads them
+  bool stays;      // what it writes, in the caches
 };
 // None where no 16-byte access fits, dtypes differ, a row takes more blocks than a cluster has, or the device has too
 // little shared memory. `values`: that the warps of a row tell each other.

@@ -126,9 +126,11 @@ class KeptSum<Tile, T, false> : public Kept<Tile, T> {
       : Kept<Tile, T>(columns, x) {}
 };
 
+// stays: in the caches, as AheadShape has it.
 template <class Tile, class T>
-__device__ __forceinline__ void store(T* row, int c, const Floats<Tile::template kVec<T>>& values) {
-  Pack<T, Tile::template kVec<T>>::from(values).store_once(row + c);
+__device__ __forceinline__ void store(T* row, int c, const Floats<Tile::template kVec<T>>& values, bool stays = false) {
+  const auto pack = Pack<T, Tile::template kVec<T>>::from(values);
+  stays ? pack.store(row + c) : pack.store_once(row + c);
 }
 
 // to = f(an element), for the row x.

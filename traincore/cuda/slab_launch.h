@@ -6,11 +6,11 @@
 namespace tc::cuda {
 
 template <class G, int kTensors_, int kVectorCount, int kStages_, int kThreadsPerSm_, int kMostThreads_,
-          bool kSharesSums_>
+          bool kSharesSums_, bool kMayStay_>
 struct SlabTile : RowTile<G, true, kVectorCount> {
   static constexpr int kTensors = kTensors_, kStages = kStages_, kThreadsPerSm = kThreadsPerSm_,
                        kMostThreads = kMostThreads_;
-  static constexpr bool kSharesSums = kSharesSums_;
+  static constexpr bool kSharesSums = kSharesSums_, kMayStay = kMayStay_;
 };
 
 inline Grid grid_of(const SlabPlan& plan) {
@@ -23,8 +23,8 @@ bool with_slab_kernel(const SlabKernel& kernel, F&& body) {
   if constexpr ((k.sums == 0 || k.sums == 1 + Norm::kCentred) && (k.tensors == 4 || !Norm::kHasResidual))
     if (kernel == k) {
       using Group = std::conditional_t<k.lanes == 0, Cluster, Lanes<k.lanes>>;
-      body.template
-      operator()<SlabTile<Group, k.tensors, k.vectors, k.stages, k.threads_per_sm, k.most_threads, k.shares_sums>>();
+      body.template operator()<SlabTile<Group, k.tensors, k.vectors, k.stages, k.threads_per_sm, k.most_threads,
+                                        k.shares_sums, (k.stays_from > 0)>>();
       return true;
     }
   return false;

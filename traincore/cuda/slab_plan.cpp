@@ -25,7 +25,7 @@ std::optional<SlabPlan> plan_slabs(const RowShape& s, const SlabKernel& k, const
   const int32_t tensors = pass.has_residual ? 4 : 2 + pass.has_more;
   if ((k.sums && k.sums != pass.sums) || tensors > k.tensors) return {};
   const int64_t vectors = s.cols * s.element_bytes / kVectorBytes;
-  SlabPlan p{k, k.most_threads, 1, 0, 0, false};
+  SlabPlan p{k, k.most_threads, 1, 0, 0, false, false};
   if (k.lanes) {
     if (vectors > int64_t{k.lanes} * k.vectors) return {};
   } else {
@@ -35,6 +35,7 @@ std::optional<SlabPlan> plan_slabs(const RowShape& s, const SlabKernel& k, const
     if (p.cluster > (device.code >= 90 ? k.most_cluster : 1)) return {};
   }
   p.sends = k.sends_from > 0 && p.cluster >= k.sends_from;
+  p.stays = k.stays_from > 0 && p.cluster >= k.stays_from;
   const int64_t rows_per_block = k.lanes ? p.threads / k.lanes : 1;
   const int64_t at_once = clusters_at_once(p.cluster, k.threads_per_sm / p.threads);
   const int64_t blocks = std::max<int64_t>((s.rows + rows_per_block - 1) / rows_per_block, 1);

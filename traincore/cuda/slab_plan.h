@@ -18,24 +18,24 @@ struct SlabKernel {
   int32_t threads_per_sm;  // for as many there are registers
   int32_t most_threads;    // of a block
   int32_t most_cluster;
-  bool shares_sums;        // it has those of the bias gradient in shared memory
-  int32_t sends_from = 0;  // as AheadShape has it
+  bool shares_sums;                        // it has those of the bias gradient in shared memory
+  int32_t sends_from = 0, stays_from = 0;  // as AheadShape has them
   bool operator==(const SlabKernel&) const = default;
 };
 
 // The first that takes a row serves it. Measured on an H200: two rows ahead are faster than one for what has few threads.
 inline constexpr SlabKernel kSlabKernels[] = {
-    {1, 3, 8, 2, 3, 768, 256, 1, false},     // parts of a warp, and a warp
-    {0, 4, 8, 2, 3, 512, 256, 1, false},     //
-    {1, 2, 16, 4, 2, 512, 256, 1, false},    //
-    {1, 2, 32, 4, 2, 512, 256, 1, false},    //
-    {0, 4, 16, 2, 3, 512, 256, 1, false},    //
-    {0, 4, 32, 2, 3, 512, 256, 1, false},    //
-    {1, 2, 0, 4, 2, 512, 512, 2, false},     // blocks, and clusters
-    {1, 2, 0, 4, 3, 512, 512, 16, false},    //
-    {0, 4, 0, 2, 3, 512, 512, 1, false},     //
-    {2, 2, 0, 4, 2, 512, 512, 16, true, 4},  //
-    {0, 4, 0, 2, 3, 512, 512, 16, false},    //
+    {1, 3, 8, 2, 3, 768, 256, 1, false},          // parts of a warp, and a warp
+    {0, 4, 8, 2, 3, 512, 256, 1, false},          //
+    {1, 2, 16, 4, 2, 512, 256, 1, false},         //
+    {1, 2, 32, 4, 2, 512, 256, 1, false},         //
+    {0, 4, 16, 2, 3, 512, 256, 1, false},         //
+    {0, 4, 32, 2, 3, 512, 256, 1, false},         //
+    {1, 2, 0, 4, 2, 512, 512, 2, false},          // blocks, and clusters
+    {1, 2, 0, 4, 3, 512, 512, 16, false, 0, 16},  //
+    {0, 4, 0, 2, 3, 512, 512, 1, false},          //
+    {2, 2, 0, 4, 2, 512, 512, 16, true, 4},       //
+    {0, 4, 0, 2, 3, 512, 512, 16, false},         //
 };
 
 struct SlabPlan {
@@ -44,6 +44,7 @@ struct SlabPlan {
   int64_t groups;  // of blocks: they take all rows in turn
   int32_t shared;  // bytes a block
   bool sends;      // for rows before it loads them
+  bool stays;      // what it writes, in the caches
 };
 
 struct SlabPass {

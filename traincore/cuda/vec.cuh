@@ -184,14 +184,16 @@ struct Gain {
     for (int i = 0; i < N; ++i) y[i] += offset;
     return y;
   }
-  // f(gain(c) -> Floats<N>), so that the dtype of a plain vector is looked at once and not at every load.
-  template <int N, class F>
+  // f(gain(c) -> Floats<N>). The dtype of a plain vector of f32, or of T as the rows are, is looked at once and not at every
+  // load: so many copies of f is what the code of a kernel costs.
+  template <class T, int N, class F>
   __device__ __forceinline__ void visit(F&& f) const {
-    if (!vector.data) return f([](int) { return floats<N>([](int) { return 1.0f; }); });
-    if (offset != 0) return f([this](int c) { return load<N>(c); });
-    if (vector.dtype == TC_DTYPE_F32) return f(PlainVector<float, N>{static_cast<const float*>(vector.data)});
-    if (vector.dtype == TC_DTYPE_BF16) return f(PlainVector<bf16, N>{static_cast<const bf16*>(vector.data)});
-    f(PlainVector<f16, N>{static_cast<const f16*>(vector.data)});
+    const bool is_plain = vector.data && offset == 0;
+    if (is_plain && vector.dtype == TC_DTYPE_F32)
+      return f(PlainVector<float, N>{static_cast<const float*>(vector.data)});
+    if constexpr (sizeof(T) < sizeof(float))
+      if (is_plain && vector.dtype == dtype_of<T>) return f(PlainVector<T, N>{static_cast<const T*>(vector.data)});
+    f([this](int c) { return load<N>(c); });
   }
 };
 

@@ -24,6 +24,23 @@ using testing::Layout;
 
 constexpr double kEps = 1e-5;
 
+// Rows of whole vectors, for a warp to several blocks, under gains and biases of every dtype, with one of them and without.
+void add_gains(std::vector<Case>& all, const Case& base) {
+  for (const int64_t cols : {264, 4104, 40000}) {
+    const Case wide = Case(base).dim("rows", 3).dim("cols", cols);
+    for (const int32_t dtype : {TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16}) {
+      all.push_back(Case(wide).dtype("weight", dtype).dtype("bias", dtype));
+      all.push_back(Case(wide).dtype("weight", dtype));
+      all.back().given = {"weight", "mean", "rstd", "dx", "dweight"};
+    }
+    all.push_back(Case(wide).dtype("weight", TC_DTYPE_F32).dtype("bias", TC_DTYPE_F16));
+    all.push_back(wide);
+    all.back().given = {"bias", "rstd", "dx", "dbias"};
+    all.push_back(wide);
+    all.back().given = {"rstd", "dx"};
+  }
+}
+
 void add_options(std::vector<Case>& all, const Case& base) {
   const auto small = [&] { return Case(base).dim("rows", {3, 5}).dim("cols", 129); };
   const auto bare = [&] { return Case().set("eps", kEps).dim("rows", {3, 5}).dim("cols", 129); };
@@ -45,6 +62,7 @@ void add_options(std::vector<Case>& all, const Case& base) {
                     .dtype("bias", TC_DTYPE_F32)
                     .dtype("dweight", TC_DTYPE_BF16)
                     .dtype("dbias", TC_DTYPE_F16));
+  add_gains(all, base);
   for (const Case& mixed : testing::mixed_norm_sweep(base)) all.push_back(mixed);
 }
 

@@ -53,7 +53,8 @@ void backward(const tcx_layernorm_backward_args& a, const tc_exec& exec, const S
                                  {{a.weight.data, a.weight.dtype}, 0},
                                  slabs.dweight,
                                  slabs.dbias,
-                                 plan.slabs && plan.slabs->sends};
+                                 plan.slabs && plan.slabs->sends,
+                                 plan.slabs && plan.slabs->stays};
   with_value<false, true>("residual", given(a.residual), [&]<bool kHasResidual>() {
     launch_backward<NormKind<true, kHasResidual, false>>(plan, exec, args);
   });

@@ -38,6 +38,7 @@ void forward(const tcx_layernorm_forward_args& a, const tc_exec& exec, const Row
                                 static_cast<float>(a.eps),
                                 1.0f / static_cast<float>(a.x.shape[a.x.rank - 1]),
                                 plan.ahead && plan.ahead->sends,
+                                plan.ahead && plan.ahead->stays,
                                 plan.rows.in_flight};
   with_value<false, true>("residual", given(a.residual), [&]<bool kHasResidual>() {
     launch_forward<NormKind<true, kHasResidual, false>>(plan, exec, args);

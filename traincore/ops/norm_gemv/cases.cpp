@@ -87,11 +87,25 @@ void add_options(std::vector<Case>& all, int64_t rows, bool transposed) {
   all.push_back(bare.dim("rows", std::vector<int64_t>{}));
 }
 
+// Wide loads of x, gain and bias of every dtype, beside W of another.
+void add_mixed(std::vector<Case>& all) {
+  for (const bool transposed : {false, true})
+    for (const int64_t rows : {1, 3, 6}) {
+      const auto base = [&](int norm) { return product(norm, rows, 1032, 72, transposed); };
+      for (const int32_t dtype : {TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16}) {
+        all.push_back(base(TC_NORM_RMS).dtype("x", dtype));
+        all.push_back(base(TC_NORM_LAYER).with({"bias"}).dtype("weight", dtype).dtype("bias", dtype));
+        all.push_back(base(TC_NORM_LAYER).dtype("x", dtype).dtype("w", TC_DTYPE_F16));
+      }
+    }
+}
+
 std::vector<Case> list(Effort effort) {
   std::vector<Case> all;
   add_sizes(all, effort);
   for (const int64_t rows : {1, 4, 11})
     for (const bool transposed : {false, true}) add_options(all, rows, transposed);
+  add_mixed(all);
   return all;
 }
 

@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kGpuThreads, 1) dots_kernel(const DotsArgs arg
   extern __shared__ float4 memory[];
   float* const v = reinterpret_cast<float*>(memory);
   const GemvArgs& a = args.gemv;
-  Normalised<kRows, (kVec > 4), kGpuThreads> normalised(a.norm, v, args.part);
+  Normalised<T, kRows, (kVec > 1), (kVec > 4), kGpuThreads> normalised(a.norm, v, args.part);
   const int64_t warps = int64_t(gridDim.x) * kGpuWarps, warp = int64_t(blockIdx.x) * kGpuWarps + threadIdx.x / kGpuWarp;
   const int64_t last = args.outputs * (warp + 1) / warps;
   const Walk rows(a, args.outputs * warp / warps, last);

@@ -16,7 +16,8 @@ struct GpuNorm {
   int64_t first;  // row of x, of `rows` that this launch serves
   int32_t rows, k;
   float eps;
-  bool is_centred, is_wide;  // wide: kGpuNormWide elements of x, gain and bias at a time
+  bool is_centred;
+  bool is_wide;  // kGpuNormWide elements of x, gain and bias at a time, in kernels that read W likewise
 
   // All of it, as far as the second-level cache; where is_wide.
   __device__ __forceinline__ void send_for_all() const {
@@ -62,7 +63,9 @@ struct Span {
 
 // v of a launch's rows in shared memory, row after row. A row is served by every kRows-th warp; rows beyond the last are
 // the last again. kPaired: of 8 neighbouring columns the lanes of a warp read 4 next to each other, then the other 4.
-template <int kRows, bool kPaired, int kBlockThreads>
+// Elements of x are f32 or, as those of W are, T; kIsWide: and read together where GpuNorm says so. Each such way is most of
+// a kernel's code.
+template <class T, int kRows, bool kIsWide, bool kPaired, int kBlockThreads>
 class Normalised {
  public:
   __device__ __forceinline__ Normalised(const GpuNorm& a, float* v, int stride) : a_(a), v_(v), stride_(stride) {}
@@ -71,7 +74,7 @@ class Normalised {
   // will stand, and nobody else looks at it. Then stage() of the same span; all threads take part, and what they stored is
   // there for all after the next barrier. The first one finds the moments.
   __device__ __forceinline__ void ask(const Span& span) {
-    if (!a_.is_wide) return;
+    if (!kIsWide || !a_.is_wide) return;
     const AnyVector& gain = a_.gain.vector;
     if (is_held()) ask_for(row_of_x(), 2, kHeldX, span);
     if (gain.data) ask_for(gain.data, gain.dtype == TC_DTYPE_F32 ? 4 : 2, 0, span);
@@ -79,22 +82,26 @@ class Normalised {
   }
   __device__ __forceinline__ void stage(const Span& span) {
     const std::byte* const x = row_of_x();
-    if (!a_.is_wide) {
+    if (!kIsWide || !a_.is_wide)
       return stage_span<1>(
           span,
           [&](int c) {
             return AnyVector{x, a_.x.dtype}.template load<1>(c);
           },
           FromMemory{});
+    if constexpr (kIsWide) {
+      const auto typed = [&]<class X>(X) {
+        const PlainVector<X, kGpuNormWide> load{reinterpret_cast<const X*>(x)};
+        if constexpr (sizeof(X) == 2)
+          if (is_held()) return stage_span<kGpuNormWide>(span, load, Held<X>{});
+        stage_span<kGpuNormWide>(span, load, FromMemory{});
+      };
+      if (a_.x.dtype == TC_DTYPE_F32) return typed(float{});
+      if constexpr (sizeof(T) == 2)
+        typed(T{});
+      else
+        a_.x.dtype == TC_DTYPE_BF16 ? typed(bf16{}) : typed(f16{});
     }
-    const auto typed = [&]<class X>(X) {
-      const PlainVector<X, kGpuNormWide> load{reinterpret_cast<const X*>(x)};
-      if constexpr (sizeof(X) == 2)
-        if (is_held()) return stage_span<kGpuNormWide>(span, load, Held<X>{});
-      stage_span<kGpuNormWide>(span, load, FromMemory{});
-    };
-    if (a_.x.dtype == TC_DTYPE_F32) return typed(float{});
-    a_.x.dtype == TC_DTYPE_BF16 ? typed(bf16{}) : typed(f16{});
   }
 
  private:

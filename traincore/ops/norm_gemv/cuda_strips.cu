@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kGpuThreads, 1) strips_kernel(const StripsArgs
   extern __shared__ float4 memory[];
   float* const totals = reinterpret_cast<float*>(memory);
   float* const v = totals + kRows * a.lanes * kVec;
-  Normalised<kRows, false, kGpuThreads> normalised(a.gemv.norm, v, a.part);
+  Normalised<T, kRows, (kVec > 1), false, kGpuThreads> normalised(a.gemv.norm, v, a.part);
   Column<T, kVec> column(a);
   Floats<kVec> sums[kRows] = {};
   const int first = int(blockIdx.x % unsigned(a.cluster)) * a.share, last = min(first + a.share, a.gemv.norm.k);

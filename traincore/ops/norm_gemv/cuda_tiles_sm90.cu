@@ -316,7 +316,7 @@ __global__ void __launch_bounds__(kGpuTileThreads, 1) tiles_kernel(const __grid_
   float* const kept = v + kRows * p.stride;
   const Part mine = Part::template of<kOutputs>(p, a.gemv.norm.k);
   const Share share = Share::of<kTransposed>(p, mine);
-  Normalised<kRows, false, kGpuTileThreads> normalised(a.gemv.norm, v, p.stride);
+  Normalised<T, kRows, true, false, kGpuTileThreads> normalised(a.gemv.norm, v, p.stride);
   Boxes<kTransposed> boxes(a, mine, share, memory);
   boxes.send_for_first();
   if (blockIdx.x == 0 && threadIdx.x == 0 && a.gemv.norm.is_wide) a.gemv.norm.send_for_all();

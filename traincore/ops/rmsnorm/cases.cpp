@@ -21,6 +21,18 @@ using testing::Case;
 using testing::Effort;
 using testing::Layout;
 
+// Rows of whole vectors, for a warp to several blocks, under gains of every dtype, with an offset, and without one.
+void add_gains(std::vector<Case>& all, const Case& base) {
+  for (const int64_t cols : {264, 4104, 40000}) {
+    const Case wide = Case(base).dim("rows", 3).dim("cols", cols);
+    for (const int32_t dtype : {TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16})
+      all.push_back(Case(wide).dtype("weight", dtype));
+    all.push_back(Case(wide).set("weight_offset", 1));
+    all.push_back(wide);
+    all.back().given = {"rstd", "dx"};
+  }
+}
+
 std::vector<Case> list(Effort effort) {
   const std::vector<const char*> full_size = {"x", "residual", "y", "residual_out", "dy", "dresidual_out", "dx"};
   const Case base = Case().set("eps", 1e-6).with({"weight", "rstd", "dx", "dweight"}).may_be_zero({"dx"});
@@ -40,6 +52,7 @@ std::vector<Case> list(Effort effort) {
                     .alias("residual_out", "x")
                     .alias("dx", "dresidual_out"));
   all.push_back(small().dtype("weight", TC_DTYPE_F16).dtype("dweight", TC_DTYPE_BF16));
+  add_gains(all, base);
   for (const Case& mixed : testing::mixed_norm_sweep(base)) all.push_back(mixed);
   const auto rounding = [&] { return small().set("rounding", TC_ROUND_BEFORE_WEIGHT); };
   all.push_back(rounding());

@@ -49,7 +49,8 @@ void backward(const tcx_rmsnorm_backward_args& a, const tc_exec& exec, const Sla
                                  {{a.weight.data, a.weight.dtype}, static_cast<float>(a.weight_offset)},
                                  slabs,
                                  nullptr,
-                                 plan.slabs && plan.slabs->sends};
+                                 plan.slabs && plan.slabs->sends,
+                                 plan.slabs && plan.slabs->stays};
   with_value<false, true>("residual", given(a.residual), [&]<bool kHasResidual>() {
     if constexpr (sizeof(T) < sizeof(float))  // rounding to f32 changes nothing
       if (a.rounding == TC_ROUND_BEFORE_WEIGHT)

@@ -35,6 +35,7 @@ void forward(const tcx_rmsnorm_forward_args& a, const tc_exec& exec, const RowsP
                                 static_cast<float>(a.eps),
                                 1.0f / static_cast<float>(a.x.shape[a.x.rank - 1]),
                                 plan.ahead && plan.ahead->sends,
+                                plan.ahead && plan.ahead->stays,
                                 plan.rows.in_flight};
   with_value<false, true>("residual", given(a.residual), [&]<bool kHasResidual>() {
     if constexpr (sizeof(T) < sizeof(float))  // rounding to f32 changes nothing
