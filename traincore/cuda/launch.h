@@ -14,6 +14,9 @@ struct Grid {
   // May start while the kernel ahead of it on the stream still runs, from sm_90 on; it calls wait_for_stream() of
   // overlap.cuh.
   bool overlaps = false;
+  // Asks for as much of an SM's shared memory as two such blocks need, where it has that: one of the next kernel's then
+  // finds room beside one of this.
+  bool makes_room = false;
 };
 
 // Every kernel that launch() may ever be asked for, known before main().

@@ -116,7 +116,7 @@ template <class Norm, class Tile, class T>
 __global__ void __launch_bounds__(Tile::kMostThreads, Tile::kThreadsPerSm / Tile::kMostThreads)
     norm_slab_kernel(const NormBackwardArgs<T> a) {
   constexpr int kVec = Tile::template kVec<T>, kDots = 1 + Norm::kCentred;
-  let_next_begin();
+  follow_stream();
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.dy.cols);
   const Turns turns(group, a.dy.count, a.dy, a.x, a.residual, a.dresidual_out, a.dx);

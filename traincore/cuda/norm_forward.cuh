@@ -2,6 +2,7 @@
 #pragma once
 #include "traincore/cuda/norm.cuh"
 #include "traincore/cuda/norm_vector.cuh"
+#include "traincore/cuda/overlap.cuh"
 #include "traincore/cuda/rows_ahead.cuh"
 
 namespace tc::cuda {
@@ -272,6 +273,7 @@ __device__ __forceinline__ void write_row(const NormForwardArgs<T>& a, const Col
 template <class Norm, class Tile, class T>
 __global__ void __launch_bounds__(Tile::kMostThreads, (Norm::kHasResidual ? 512 : 1024) / Tile::kMostThreads)
     norm_forward_kernel(const NormForwardArgs<T> a) {
+  follow_stream();
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.x.cols);
   for (int64_t r = group.first_row(); r < a.x.count; r += group.row_stride()) {
@@ -305,6 +307,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, (Norm::kHasResidual ? 512 
 template <class Norm, class Tile, class T, int kStages, bool kBiasIsShared = false>
 __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kernel(const NormForwardArgs<T> a) {
   constexpr int kTensors = 1 + Norm::kHasResidual;
+  follow_stream();
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.x.cols);
   RowsAhead<Tile, T, kStages, kTensors> ahead(columns, 0, a.sends_ahead);

@@ -30,6 +30,12 @@ inline Grid grid_of(const AheadPlan& plan) {
   return {plan.groups * plan.cluster, plan.threads, plan.cluster, static_cast<size_t>(plan.shared)};
 }
 
+// For kernels that begin with follow_stream().
+inline Grid following(Grid grid) {
+  grid.overlaps = true;
+  return grid;
+}
+
 template <int kVectors>
 using AheadTile = RowTile<Cluster, true, kVectors>;
 

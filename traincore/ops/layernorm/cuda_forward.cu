@@ -16,12 +16,12 @@ void launch_forward(const RowsPlan& plan, const tc_exec& exec, const NormForward
     if (plan.ahead && plan.ahead->vectors == kBiasedNormAhead.vectors)
       return launch<
           norm_forward_ahead_kernel<Norm, AheadTile<kBiasedNormAhead.vectors>, T, kBiasedNormAhead.stages, true>>(
-          "layernorm_forward_ahead", grid_of(*plan.ahead), exec, args);
+          "layernorm_forward_ahead", following(grid_of(*plan.ahead)), exec, args);
   if (plan.ahead)
     return launch<norm_forward_ahead_kernel<Norm, AheadTile<kFullNormAhead.vectors>, T, kFullNormAhead.stages>>(
-        "layernorm_forward_ahead", grid_of(*plan.ahead), exec, args);
+        "layernorm_forward_ahead", following(grid_of(*plan.ahead)), exec, args);
   with_row_tile<!Norm::kHasResidual>(plan.rows, [&]<class Tile>() {
-    launch<norm_forward_kernel<Norm, Tile, T>>("layernorm_forward", grid_of(plan.rows), exec, args);
+    launch<norm_forward_kernel<Norm, Tile, T>>("layernorm_forward", following(grid_of(plan.rows)), exec, args);
   });
 }
 

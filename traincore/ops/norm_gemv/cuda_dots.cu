@@ -186,8 +186,8 @@ template <class T, int kVec>
 void launch_dots(const DotsArgs& args, const DotsPlan& plan, const tc_exec& exec) {
   with_gpu_rows<kVec>(
       args.gemv.norm.rows, [&]<auto kRows>() {
-        launch<dots_kernel<T, kVec, kRows>>("norm_gemv_dots", {plan.blocks, kGpuThreads, 1, plan.shared, plan.overlaps},
-                                            exec, args);
+        launch<dots_kernel<T, kVec, kRows>>(
+            "norm_gemv_dots", {plan.blocks, kGpuThreads, 1, plan.shared, plan.overlaps, true}, exec, args);
       });
 }
 

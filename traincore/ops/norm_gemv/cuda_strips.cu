@@ -179,7 +179,7 @@ void launch_strips(const StripsArgs& args, const StripsPlan& plan, const tc_exec
   with_gpu_rows<kVec>(
       args.gemv.norm.rows, [&]<auto kRows>() {
         launch<strips_kernel<T, kVec, kRows>>(
-            "norm_gemv_strips", {plan.blocks, kGpuThreads, plan.cluster, plan.shared, plan.overlaps}, exec, args);
+            "norm_gemv_strips", {plan.blocks, kGpuThreads, plan.cluster, plan.shared, plan.overlaps, true}, exec, args);
       });
 }
 

@@ -380,7 +380,7 @@ void launch_tiles(const GemvArgs& gemv, const TilesPlan& plan, int32_t dtype, co
   for (int i = 0; i < kMatrices; ++i)
     if (gemv.matrices[i].outputs > 0)
       args.maps[i] = map_of<kTransposed>(gemv.matrices[i], dtype, static_cast<uint64_t>(gemv.norm.k));
-  const Grid grid{plan.blocks, kGpuTileThreads, plan.cluster, plan.shared, true};
+  const Grid grid{plan.blocks, kGpuTileThreads, plan.cluster, plan.shared, true, true};
   with_gpu_rows<8>(
       gemv.norm.rows, [&]<auto kRows>() { launch<tiles_kernel<T, kTransposed, kRows>>(kName, grid, exec, args); });
 }

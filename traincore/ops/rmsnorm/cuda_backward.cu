@@ -29,7 +29,7 @@ void launch_backward(const SlabbedPlan& plan, const tc_exec& exec, const NormBac
     });
   if (takes_slabs(plan, has_sums))
     return with_slab_tile<Norm>(*plan.slabs, [&]<class Tile>() {
-      launch<norm_slab_kernel<Norm, Tile, T>>("rmsnorm_backward_slab", grid_of(*plan.slabs), exec, args);
+      launch<norm_slab_kernel<Norm, Tile, T>>("rmsnorm_backward_slab", following(grid_of(*plan.slabs)), exec, args);
     });
   if (args.dx.data)
     with_row_tile(plan.rows, [&]<class Tile>() {

@@ -1,5 +1,6 @@
 // Softmax and log-softmax backward on the GPU: one pass over the rows of y and dy, which stay in registers where they fit.
 #include "traincore/core/dispatch.h"
+#include "traincore/cuda/overlap.cuh"
 #include "traincore/cuda/row_launch.h"
 #include "traincore/cuda/rows_ahead.cuh"
 #include "traincore/cuda/softmax.cuh"
@@ -60,6 +61,7 @@ __device__ __forceinline__ void write_row(const Columns<Tile, T>& columns, const
 
 template <class Of, class Tile, class T>
 __global__ void __launch_bounds__(Tile::kMostThreads) backward_kernel(const BackwardArgs<T> a) {
+  follow_stream();
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, a.y.cols);
   for (int64_t r = group.first_row(); r < a.y.count; r += group.row_stride()) {
@@ -77,6 +79,7 @@ __global__ void __launch_bounds__(kSoftmaxBackwardAhead.threads, kSoftmaxBackwar
     backward_ahead_kernel(const BackwardArgs<T> a) {
   using Tile = AheadTile<kSoftmaxBackwardAhead.vectors>;
   using Sums = RowValues<Of::kSums>;
+  follow_stream();
   Cluster group;
   const Columns<Tile, T> columns(group, a.y.cols);
   RowsAhead<Tile, T, kSoftmaxBackwardAhead.stages, 2> ahead(columns, 0, false);
@@ -109,6 +112,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, kHeldThreadsPerSm / Tile::
   using Sums = RowValues<Of::kSums>;
   using InTurn = RowsAnywhere<Tile, T, kSoftmaxBackwardTwoAhead.stages, 2>;
   constexpr int kVec = InTurn::Columns::kVec;
+  follow_stream();
   Group group;
   const RunColumns<Tile, T> columns(group, a.y.cols);
   InTurn rows(columns, 0);
@@ -153,11 +157,12 @@ void backward(const char* name, const A& a, const tc_exec& exec) {
     const BackwardArgs<T> args{rows_of<const T>(a.y), rows_of<const T>(a.dy), rows_of<T>(a.dx)};
     if (plan.ahead && plan.ahead->anywhere)
       return with_anywhere_tile<T, kSoftmaxBackwardTwoAhead.vectors>(*plan.ahead, [&]<class Tile>() {
-        launch<backward_held_kernel<Of<T>, Tile, T>>(name, grid_of(*plan.ahead), exec, args);
+        launch<backward_held_kernel<Of<T>, Tile, T>>(name, following(grid_of(*plan.ahead)), exec, args);
       });
-    if (plan.ahead) return launch<backward_ahead_kernel<Of<T>, T>>(name, grid_of(*plan.ahead), exec, args);
-    with_row_tile(plan.rows,
-                  [&]<class Tile>() { launch<backward_kernel<Of<T>, Tile, T>>(name, grid_of(plan.rows), exec, args); });
+    if (plan.ahead) return launch<backward_ahead_kernel<Of<T>, T>>(name, following(grid_of(*plan.ahead)), exec, args);
+    with_row_tile(plan.rows, [&]<class Tile>() {
+      launch<backward_kernel<Of<T>, Tile, T>>(name, following(grid_of(plan.rows)), exec, args);
+    });
   });
 }
 

@@ -1,5 +1,6 @@
 // Softmax and log-softmax forward on the GPU: one pass over the row, which stays in registers where it fits.
 #include "traincore/core/dispatch.h"
+#include "traincore/cuda/overlap.cuh"
 #include "traincore/cuda/row_launch.h"
 #include "traincore/cuda/softmax.cuh"
 #include "traincore/ops/softmax/cuda_plan.h"
@@ -12,6 +13,7 @@ using namespace tc::cuda;  // NOLINT(google-build-using-namespace): the vocabula
 template <class Tile, class T, bool kIsLog>
 __global__ void __launch_bounds__(Tile::kMostThreads, 1024 / Tile::kMostThreads)
     forward_kernel(const Rows<const T> from, const Rows<T> to) {
+  follow_stream();
   typename Tile::Group group;
   const Columns<Tile, T> columns(group, from.cols);
   for (int64_t r = group.first_row(); r < from.count; r += group.row_stride()) {
@@ -33,6 +35,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, kHeldThreadsPerSm / Tile::
   using Group = typename Tile::Group;
   using InTurn = HeldRows<Tile, T, kSoftmaxAhead.stages, 1>;
   constexpr int kVec = InTurn::Columns::kVec;
+  follow_stream();
   Group group;
   const typename InTurn::Columns columns(group, from.cols);
   InTurn rows(columns, -kInfinity);
@@ -80,10 +83,10 @@ void forward(const char* name, const tc_tensor& x, const tc_tensor& y, const tc_
     const auto to = rows_of<T>(y);
     if (plan.ahead)
       return with_held_tile<T, kSoftmaxAhead.vectors>(*plan.ahead, [&]<class Tile>() {
-        launch<forward_held_kernel<Tile, T, kIsLog>>(name, grid_of(*plan.ahead), exec, from, to);
+        launch<forward_held_kernel<Tile, T, kIsLog>>(name, following(grid_of(*plan.ahead)), exec, from, to);
       });
     with_row_tile<true>(plan.rows, [&]<class Tile>() {
-      launch<forward_kernel<Tile, T, kIsLog>>(name, grid_of(plan.rows), exec, from, to);
+      launch<forward_kernel<Tile, T, kIsLog>>(name, following(grid_of(plan.rows)), exec, from, to);
     });
   });
 }
