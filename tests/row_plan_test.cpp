@@ -67,14 +67,20 @@ TEST(RowPlan, EightVectorsAThreadAreForOpsThatHaveRoom) {
   EXPECT_EQ(plan_rows(shape(9, 32776), 8).variant, RowVariant::block_loop);
 }
 
+TEST(RowPlan, WhatClustersOfFourWriteForANormStays) {
+  const auto stays = [](const AheadShape& kernel, int64_t cols) {
+    return plan_ahead(shape(9, cols), kernel, 1, 4, kH200)->stays;
+  };
+  EXPECT_TRUE(stays(kNormAhead, 262144));
+  EXPECT_TRUE(stays(kNormAhead, 131072));
+  EXPECT_FALSE(stays(kNormAhead, 65536));
+  EXPECT_FALSE(stays(kBiasedNormAhead, 262144));
+}
+
 TEST(RowPlan, OnlyHopperHasClusters) {
   const RowShape wide = shape(1024, 262144);
   EXPECT_EQ(plan_rows(wide).variant, RowVariant::block_loop);
   EXPECT_EQ(plan_rows(wide, kNormAhead, 1, 1, kH200).ahead->cluster, 8);
-  EXPECT_TRUE(plan_rows(wide, kNormAhead, 1, 1, kH200).ahead->stays);
-  EXPECT_TRUE(plan_rows(shape(9, 131072), kNormAhead, 1, 1, kH200).ahead->stays);
-  EXPECT_FALSE(plan_rows(shape(9, 32768), kNormAhead, 1, 1, kH200).ahead->stays);
-  EXPECT_FALSE(plan_rows(wide, kBiasedNormAhead, 1, 4, kH200).ahead->stays);
   EXPECT_FALSE(plan_rows(wide, kNormAhead, 1, 1, kA100).ahead);
   EXPECT_FALSE(plan_rows(wide, kNormAhead, 1, 1, kRtx4090).ahead);
   EXPECT_FALSE(plan_rows(shape(9, int64_t{1} << 20), kNormAhead, 1, 1, kH200).ahead);

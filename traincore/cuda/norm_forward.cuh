@@ -245,12 +245,8 @@ __device__ __forceinline__ void visit_affine(const NormForwardArgs<T>& a, F&& f)
   a.gain.template visit<T, N>([&](const auto& gain) { f(by_column(gain), NoBias{}); });
 }
 
-// Whether a kernel that takes rows ahead may let what it writes stay in the caches: of those, kNormAhead has it so.
-template <class Norm>
-inline constexpr bool kMayStay = !Norm::kCentred && !Norm::kHasResidual;
-
 // gain(c, i) and bias.scaled(y, gain, c, i) are of the vector at column c, this thread's i-th.
-template <class Norm, bool kInOneStep, bool kAhead, class Tile, class T, class V, class G, class B>
+template <class Norm, bool kInOneStep, bool kMayStay, class Tile, class T, class V, class G, class B>
 __device__ __forceinline__ void write_row(const NormForwardArgs<T>& a, const Columns<Tile, T>& columns, int64_t r, T* y,
                                           T* residual_out, const Moments& m, const V& v, const G& gain, const B& bias) {
   constexpr int kVec = Tile::template kVec<T>;
@@ -262,7 +258,7 @@ __device__ __forceinline__ void write_row(const NormForwardArgs<T>& a, const Col
       if (residual_out) store<Tile>(residual_out, c, value);
     auto normal = floats<kVec>([&](int j) { return m.template normalised<Norm, kInOneStep>(value[j]); });
     if constexpr (Norm::kRounds) normal = rounded<T>(normal);
-    store<Tile>(y, c, bias.scaled(normal, weight, c, i), kAhead && kMayStay<Norm> && a.stays);
+    store<Tile>(y, c, bias.scaled(normal, weight, c, i), kMayStay && a.stays);
   });
   if (columns.lane != 0) return;
   if (a.rstd.data) *a.rstd[r] = m.rstd;
@@ -303,8 +299,8 @@ __global__ void __launch_bounds__(Tile::kMostThreads, (Norm::kHasResidual ? 512 
   }
 }
 
-// For rows taken in turn. kBiasIsShared: as T, which it is exactly, in shared memory.
-template <class Norm, class Tile, class T, int kStages, bool kBiasIsShared = false>
+// For rows taken in turn. kMayStay: what it writes, in the caches. kBiasIsShared: as T, which it is exactly, in shared memory.
+template <class Norm, class Tile, class T, int kStages, bool kMayStay, bool kBiasIsShared = false>
 __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kernel(const NormForwardArgs<T> a) {
   constexpr int kTensors = 1 + Norm::kHasResidual;
   follow_stream();
@@ -337,7 +333,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kern
       [&](const auto& row) { return moments_of<Norm>(row(), a.share, a.eps); },
       [&](int turn, int stage, const Moments& m) {
         const auto write = [&]<bool kInOneStep>(const auto& bias) {
-          write_row<Norm, kInOneStep, true>(
+          write_row<Norm, kInOneStep, kMayStay>(
               a, columns, turns.row(turn), y[turn], has_residual_out ? residual_out[turn] : nullptr, m, row_at(stage),
               [&](int, int i) { return gain(i); }, bias);
         };

@@ -184,8 +184,8 @@ struct Gain {
     for (int i = 0; i < N; ++i) y[i] += offset;
     return y;
   }
-  // f(gain(c) -> Floats<N>). The dtype of a plain vector of f32, or of T as the rows are, is looked at once and not at every
-  // load: so many copies of f is what the code of a kernel costs.
+  // f(gain(c) -> Floats<N>). Of a plain vector of f32, or of T as the rows are, the dtype is looked at once and not at every
+  // load. Each is one more copy of f in the kernel.
   template <class T, int N, class F>
   __device__ __forceinline__ void visit(F&& f) const {
     const bool is_plain = vector.data && offset == 0;

@@ -24,7 +24,8 @@ using testing::Layout;
 
 constexpr double kEps = 1e-5;
 
-// Rows of whole vectors, for a warp to several blocks, under gains and biases of every dtype, with one of them and without.
+// Rows of whole vectors, for a warp to several blocks, under gains and biases of every dtype, with either
+// alone and with neither, and with a residual.
 void add_gains(std::vector<Case>& all, const Case& base) {
   for (const int64_t cols : {264, 4104, 40000}) {
     const Case wide = Case(base).dim("rows", 3).dim("cols", cols);
@@ -34,6 +35,7 @@ void add_gains(std::vector<Case>& all, const Case& base) {
       all.back().given = {"weight", "mean", "rstd", "dx", "dweight"};
     }
     all.push_back(Case(wide).dtype("weight", TC_DTYPE_F32).dtype("bias", TC_DTYPE_F16));
+    all.push_back(Case(wide).with({"residual", "residual_out", "dresidual_out"}).dtype("weight", TC_DTYPE_F32));
     all.push_back(wide);
     all.back().given = {"bias", "rstd", "dx", "dbias"};
     all.push_back(wide);

@@ -14,11 +14,12 @@ template <class Norm, class T>
 void launch_forward(const RowsPlan& plan, const tc_exec& exec, const NormForwardArgs<T>& args) {
   if constexpr (!Norm::kHasResidual)
     if (plan.ahead && plan.ahead->vectors == kBiasedNormAhead.vectors)
-      return launch<
-          norm_forward_ahead_kernel<Norm, AheadTile<kBiasedNormAhead.vectors>, T, kBiasedNormAhead.stages, true>>(
+      return launch<norm_forward_ahead_kernel<Norm, AheadTile<kBiasedNormAhead.vectors>, T, kBiasedNormAhead.stages,
+                                              (kBiasedNormAhead.stays_from > 0), true>>(
           "layernorm_forward_ahead", following(grid_of(*plan.ahead)), exec, args);
   if (plan.ahead)
-    return launch<norm_forward_ahead_kernel<Norm, AheadTile<kFullNormAhead.vectors>, T, kFullNormAhead.stages>>(
+    return launch<norm_forward_ahead_kernel<Norm, AheadTile<kFullNormAhead.vectors>, T, kFullNormAhead.stages,
+                                            (kFullNormAhead.stays_from > 0)>>(
         "layernorm_forward_ahead", following(grid_of(*plan.ahead)), exec, args);
   with_row_tile<!Norm::kHasResidual>(plan.rows, [&]<class Tile>() {
     launch<norm_forward_kernel<Norm, Tile, T>>("layernorm_forward", following(grid_of(plan.rows)), exec, args);

@@ -45,7 +45,7 @@ void run(const GpuProduct& product, bool transposed, const GpuNorm& norm, float*
     return {m.w->data, m.w->stride[0], product.outputs[i], cuda::AnyTable(*m.y)};
   };
   GemvArgs args{norm, {matrix(0), matrix(1), matrix(2)}, sums};
-  args.norm.is_wide &= norm.x.dtype == TC_DTYPE_F32 || product.dtype == TC_DTYPE_F32 || norm.x.dtype == product.dtype;
+  args.norm.is_wide &= reads_x_together(norm.x.dtype, product.dtype);
   if (const TilesPlan tiles = plan_tiles(product, transposed, device); tiles.serves)
     run_tiles(args, tiles, transposed, product.dtype, exec);
   else if (transposed)

@@ -63,8 +63,8 @@ struct Span {
 
 // v of a launch's rows in shared memory, row after row. A row is served by every kRows-th warp; rows beyond the last are
 // the last again. kPaired: of 8 neighbouring columns the lanes of a warp read 4 next to each other, then the other 4.
-// Elements of x are f32 or, as those of W are, T; kIsWide: and read together where GpuNorm says so. Each such way is most of
-// a kernel's code.
+// T: W's dtype. kIsWide: several elements of x are read together where GpuNorm says so, which it does as reads_x_together()
+// has it.
 template <class T, int kRows, bool kIsWide, bool kPaired, int kBlockThreads>
 class Normalised {
  public:

@@ -76,6 +76,9 @@ std::string cuda_explain(const Args& a, const tc_exec&, const cuda::DeviceInfo& 
     if (plan.cluster > 1) text += fmt::format(", shared by a cluster of {} blocks", plan.cluster);
   }
   if (p.width == 1) text += "; element by element: no 16-byte access fits w";
+  if (!reads_x_together(a.x.dtype, p.dtype))
+    text +=
+        fmt::format("; x element by element: it is {} where w is {}", tc_dtype_name(a.x.dtype), tc_dtype_name(p.dtype));
   if (products.count > 1) text += fmt::format("; {} launches, since the matrices are read differently", products.count);
   if (rows > kFewRows) text += fmt::format("; every {} rows read each w again", kFewRows);
   return text;

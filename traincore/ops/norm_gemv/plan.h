@@ -87,6 +87,8 @@ constexpr int gpu_tile_places(bool transposed) { return transposed ? 128 : 32; }
 inline constexpr int kGpuTileRing = kGpuTileWarps * (kGpuBoxBytes + 8);
 
 inline constexpr int kGpuNormWide = 8;  // columns of x, weight and bias that are read together where all of them fit
+// Whether kernels for W of a dtype read x of another so: each such way is some 25 KB of a kernel's code.
+constexpr bool reads_x_together(int32_t x, int32_t w) { return x == w || x == TC_DTYPE_F32 || w == TC_DTYPE_F32; }
 
 // What one launch multiplies by: matrices of one dtype, read `width` elements at a time.
 struct GpuProduct {

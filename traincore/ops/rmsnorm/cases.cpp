@@ -21,13 +21,15 @@ using testing::Case;
 using testing::Effort;
 using testing::Layout;
 
-// Rows of whole vectors, for a warp to several blocks, under gains of every dtype, with an offset, and without one.
+// Rows of whole vectors, for a warp to several blocks, under gains of every dtype, with an offset, a
+// residual, and no gain.
 void add_gains(std::vector<Case>& all, const Case& base) {
   for (const int64_t cols : {264, 4104, 40000}) {
     const Case wide = Case(base).dim("rows", 3).dim("cols", cols);
     for (const int32_t dtype : {TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16})
       all.push_back(Case(wide).dtype("weight", dtype));
     all.push_back(Case(wide).set("weight_offset", 1));
+    all.push_back(Case(wide).with({"residual", "residual_out", "dresidual_out"}).dtype("weight", TC_DTYPE_F32));
     all.push_back(wide);
     all.back().given = {"rstd", "dx"};
   }

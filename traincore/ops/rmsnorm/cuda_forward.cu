@@ -15,7 +15,8 @@ template <class Norm, class T>
 void launch_forward(const RowsPlan& plan, const tc_exec& exec, const NormForwardArgs<T>& args) {
   constexpr AheadShape kAhead = Norm::kHasResidual ? kFullNormAhead : kNormAhead;
   if (plan.ahead)
-    return launch<norm_forward_ahead_kernel<Norm, AheadTile<kAhead.vectors>, T, kAhead.stages>>(
+    return launch<
+        norm_forward_ahead_kernel<Norm, AheadTile<kAhead.vectors>, T, kAhead.stages, (kAhead.stays_from > 0)>>(
         "rmsnorm_forward_ahead", following(grid_of(*plan.ahead)), exec, args);
   with_row_tile<!Norm::kHasResidual>(plan.rows, [&]<class Tile>() {
     launch<norm_forward_kernel<Norm, Tile, T>>("rmsnorm_forward", following(grid_of(plan.rows)), exec, args);
