@@ -90,7 +90,8 @@ void add_options(std::vector<Case>& all, int64_t rows, bool transposed) {
 // Wide loads of x, gain and bias of every dtype, beside W of another.
 void add_mixed(std::vector<Case>& all) {
   for (const bool transposed : {false, true})
-    for (const auto& [rows, k] : {std::pair{1, 1032}, {3, 1088}, {6, 1032}}) {  // 1088: whole boxes for tensor cores
+    for (const int64_t rows : {1, 3, 6}) {
+      const int64_t k = rows == 3 ? 1088 : 1032;  // 1088: whole boxes for tensor cores
       const auto base = [&](int norm) { return product(norm, rows, k, 72, transposed); };
       for (const int32_t dtype : {TC_DTYPE_F32, TC_DTYPE_BF16, TC_DTYPE_F16}) {
         all.push_back(base(TC_NORM_RMS).dtype("x", dtype));
