@@ -194,7 +194,7 @@ void enqueue(const char* name, const void* kernel, const Grid& grid, const tc_ex
     cluster.val.clusterDim = {static_cast<unsigned>(grid.cluster), 1, 1};
   }
   if (grid.overlaps && device_info(current_device()).code >= 90) {
-    if (grid.makes_room && grid.shared > 0) offer_shared_for_two(name, kernel, grid.shared);
+    if (grid.makes_room) offer_shared_for_two(name, kernel, grid.shared);
     cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     overlap.val.programmaticStreamSerializationAllowed = 1;

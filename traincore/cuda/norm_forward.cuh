@@ -299,7 +299,8 @@ __global__ void __launch_bounds__(Tile::kMostThreads, (Norm::kHasResidual ? 512 
   }
 }
 
-// For rows taken in turn. kMayStay: what it writes, in the caches. kBiasIsShared: as T, which it is exactly, in shared memory.
+// For rows taken in turn. kMayStay: what it writes, in the caches. kBiasIsShared: in shared memory, as T, which it is
+// exactly.
 template <class Norm, class Tile, class T, int kStages, bool kMayStay, bool kBiasIsShared = false>
 __global__ void __launch_bounds__(Tile::kMostThreads, 1) norm_forward_ahead_kernel(const NormForwardArgs<T> a) {
   constexpr int kTensors = 1 + Norm::kHasResidual;

@@ -116,8 +116,8 @@ std::optional<AheadPlan> plan_in_turn(const RowShape& s, const AheadShape& kerne
     while (int64_t{p.cluster} * p.threads * p.vectors < vectors && p.cluster <= kMostCluster) p.cluster *= 2;
     if (p.cluster > (device.code >= 90 ? kMostCluster : 1)) return {};
   }
-  p.sends = kernel.sends_from > 0 && p.cluster >= kernel.sends_from;
-  p.stays = kernel.stays_from > 0 && p.cluster >= kernel.stays_from;
+  p.sends = reaches(p.cluster, kernel.sends_from);
+  p.stays = reaches(p.cluster, kernel.stays_from);
   const int64_t rows_per_block = p.lanes ? p.threads / p.lanes : 1;
   const int64_t threads_per_sm = int64_t{kernel.threads} * kernel.blocks;
   const int64_t at_once = clusters_at_once(p.cluster, threads_per_sm / p.threads);

@@ -51,7 +51,8 @@ struct AheadShape {
 // Norms: as many vectors as leave room for the gain in registers, and for the bias there or in shared memory, if 16 bits
 // hold what is given in 16. Softmax and losses hold a row's elements in registers, in f32. "Two" blocks of an SM fill each
 // other's waits, but leave a row to twice as many of them: which is faster where was measured.
-inline constexpr AheadShape kNormAhead{512, 1, 8, 2, 0, 0, 4}, kBiasedNormAhead{512, 1, 8, 2, 8, 4},
+inline constexpr AheadShape kNormAhead{.threads = 512, .blocks = 1, .vectors = 8, .stages = 2, .stays_from = 4},
+    kBiasedNormAhead{.threads = 512, .blocks = 1, .vectors = 8, .stages = 2, .kept = 8, .sends_from = 4},
     kFullNormAhead{512, 1, 4, 3};
 inline constexpr AheadShape kSoftmaxAhead{512, 1, 8, 3}, kSoftmaxTwoAhead{256, 2, 8, 3},
     kSoftmaxBackwardAhead{512, 1, 4, 3}, kSoftmaxBackwardTwoAhead{256, 2, 4, 3};
@@ -104,6 +105,7 @@ void require_cols(const char* op, const char* argument, int64_t cols, int64_t mo
 // KERNEL_NOT_FOUND where TC_STRICT is asked of a kernel whose exponentials of 16-bit storage are ex2.approx.
 void require_exact_exponentials(const char* pass, int32_t dtype, const tc_exec& exec);
 // For plans of the same kind elsewhere.
+constexpr bool reaches(int32_t cluster, int32_t from) { return from > 0 && cluster >= from; }  // so many blocks a row
 int64_t clusters_at_once(int32_t cluster, int64_t blocks);         // on an H200, so many blocks an SM
 int64_t told_bytes(int values, int32_t threads, int32_t cluster);  // of AllReduce's slots
 std::string who_shares_a_row(int32_t lanes, int32_t threads, int32_t cluster);

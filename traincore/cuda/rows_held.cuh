@@ -199,8 +199,7 @@ using HeldRows = std::conditional_t<Tile::template kVec<T> == 1, RowsAnywhere<Ti
                                     RowsAligned<Tile, T, kStages, kTensors>>;
 
 // The group's rows in turn, as for_rows_ahead() has them, but each is written before the next one is looked at: what
-// look() holds of a row in registers is there for write(). Where two blocks share an SM,
-// they fill each other's waits.
+// look() holds of a row in registers is there for write(). Where two blocks share an SM, they fill each other's waits.
 template <class Rows, class AllReduce, class Sources, class Look, class Merge, class Write>
 __device__ __forceinline__ void for_rows_held(const Turns& turns, const typename Rows::Columns& columns, Rows& rows,
                                               AllReduce& known, Sources&& sources, Look&& look, Merge&& merge,

@@ -34,8 +34,8 @@ std::optional<SlabPlan> plan_slabs(const RowShape& s, const SlabKernel& k, const
     while (int64_t{p.cluster} * p.threads * k.vectors < vectors && p.cluster <= k.most_cluster) p.cluster *= 2;
     if (p.cluster > (device.code >= 90 ? k.most_cluster : 1)) return {};
   }
-  p.sends = k.sends_from > 0 && p.cluster >= k.sends_from;
-  p.stays = k.stays_from > 0 && p.cluster >= k.stays_from;
+  p.sends = reaches(p.cluster, k.sends_from);
+  p.stays = reaches(p.cluster, k.stays_from);
   const int64_t rows_per_block = k.lanes ? p.threads / k.lanes : 1;
   const int64_t at_once = clusters_at_once(p.cluster, k.threads_per_sm / p.threads);
   const int64_t blocks = std::max<int64_t>((s.rows + rows_per_block - 1) / rows_per_block, 1);

@@ -24,8 +24,8 @@ using testing::Layout;
 
 constexpr double kEps = 1e-5;
 
-// Rows of whole vectors, for a warp to several blocks, under gains and biases of every dtype, with either
-// alone and with neither, and with a residual.
+// Rows of whole vectors, for a warp to several blocks, under gains and biases of every dtype, with either alone, with
+// neither, and with a residual.
 void add_gains(std::vector<Case>& all, const Case& base) {
   for (const int64_t cols : {264, 4104, 40000}) {
     const Case wide = Case(base).dim("rows", 3).dim("cols", cols);

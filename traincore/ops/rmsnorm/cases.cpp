@@ -21,8 +21,7 @@ using testing::Case;
 using testing::Effort;
 using testing::Layout;
 
-// Rows of whole vectors, for a warp to several blocks, under gains of every dtype, with an offset, a
-// residual, and no gain.
+// Rows of whole vectors, for a warp to several blocks, under gains of every dtype, with an offset, a residual, and no gain.
 void add_gains(std::vector<Case>& all, const Case& base) {
   for (const int64_t cols : {264, 4104, 40000}) {
     const Case wide = Case(base).dim("rows", 3).dim("cols", cols);
